@@ -20,7 +20,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.spark_ext import DeltaTable, SparkEngine
-from txlog.spark_ext.writes.conditions import as_predicate
+from txlog.spark_ext.writes.conditions import RowsFound, as_predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,28 +177,19 @@ def test_another_writer_meanwhile(
     spark: "SparkSession", table: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that come while Spark looks for those that match are looked at too."""
-    from txlog.spark_ext.delta import delta_table as module
-
-    real = module.rows_found
+    real = RowsFound.of
     finds = []
 
-    def slow(*arguments: Any) -> Any:
-        find = real(*arguments)
+    def slow(self: RowsFound, base: Any) -> Any:
+        finds.append(base.version)
+        rows = real(self, base)
+        late = [{**ROWS[0], "id": 50_000 + n} for n in range(4)]
+        txlog.Table(table.table.uri).append(pa.Table.from_pylist(late))
+        return rows
 
-        def found(base: Any) -> Any:
-            finds.append(base.version)
-            rows = find(base)
-            if len(finds) == 1:
-                late = [{**ROWS[0], "id": 50_000 + n} for n in range(4)]
-                txlog.Table(table.table.uri).append(pa.Table.from_pylist(late))
-            return rows
-
-        return found
-
-    monkeypatch.setattr(module, "rows_found", slow)
+    monkeypatch.setattr(RowsFound, "of", slow)
     table.delete("id % 2 = 0")
-    assert len(finds) == 2
-    assert finds[1] > finds[0]
+    assert len(finds) == 1, "of the winner, only its own file is looked at"
     assert ids(table) == {n for n in range(10, 40_000) if n % 2} | {50_001, 50_003}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from tests.losing import losing
 from tests.moved import moved
-from txlog.commit import loop
 from txlog.scan.read import FragmentReader
 from txlog.store.local.local import LocalStore
 
@@ -72,28 +72,6 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "recorded": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"},
     "rewritten and recorded": {"delta.enableChangeDataFeed": "true"},
 }
-
-
-@contextmanager
-def losing(path: Path, winners: list[Verb]) -> Iterator[None]:
-    """Let a winner commit before each put, between what was looked at and the commit."""
-    left, put = list(winners), loop.put_commit
-
-    def late(*args: Any, **kwargs: Any) -> Any:
-        if left:
-            winner = left.pop(0)
-            loop.put_commit = put
-            try:
-                winner(txlog.Table(path))
-            finally:
-                loop.put_commit = late
-        return put(*args, **kwargs)
-
-    loop.put_commit = late
-    try:
-        yield
-    finally:
-        loop.put_commit = put
 
 
 def run(path: Path, name: str) -> None:

@@ -201,12 +201,16 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
 
 
 def plan_changes(
-    context: Context, snapshot: Snapshot, where: Expression | None, chosen: Select | None = None
+    context: Context,
+    snapshot: Snapshot,
+    where: Expression | None,
+    chosen: Select | None = None,
+    only: pa.ChunkedArray | None = None,
 ) -> ScanPlan:
     """Plan which files of a version an operation looks at; errors as for `plan_scan`.
 
     Of a large table the plan reads only what shows this, as that of a scan does. Of a very large
-    one, workers of the context's engine read it. `chosen` is that of `plan_snapshot`.
+    one, workers of the context's engine read it. `chosen` and `only` are those of `plan_snapshot`.
     """
     store = context.store
     return plan_snapshot(
@@ -217,6 +221,7 @@ def plan_changes(
         where=where,
         engine=context.engine,
         chosen=chosen,
+        only=only,
     )
 
 
@@ -234,27 +239,26 @@ def delete_rows(
 def delete_positions(
     context: Context,
     snapshot: Snapshot,
+    plan: ScanPlan,
     rows: Mapping[int, BitMap64],
     options: WriteOptions,
     *,
     records: bool = True,
-    where: Expression | None = None,
 ) -> RowChanges:
     """Delete rows, given by fragment id and position, with vectors or new files.
 
     Parameters
     ----------
+    plan
+        Of the files that may have such rows, with their ids.
     records
         As for `apply_deletes`.
-    where
-        Bound: true for all of the rows, if that is known. Files that it excludes are not planned.
 
     Raises
     ------
     InternalError
         A row is not in the version.
     """
-    plan = plan_changes(context, snapshot, where)
     wanted_ids = arrow_array(list(rows), pa.int64())
     chosen = plan.files.filter(pc.is_in(plan.files.rows.ids, value_set=wanted_ids))
     fragments = {fragment.id: fragment for fragment in chosen.fragments()}

@@ -91,6 +91,13 @@ class RowChanges:
             schema=more.schema if self.schema is None else self.schema,
         )
 
+    def extended_by(self, more: RowChanges, store: Store) -> RowChanges | None:
+        """Return `with_more`; if that is None, the files of `more` are discarded."""
+        both = self.with_more(more)
+        if both is None:
+            more.discard(store)
+        return both
+
     def discard(self, store: Store) -> None:
         """Delete the new files: no commit refers to them. A failure is a warning."""
         discard_files(store, self.written)

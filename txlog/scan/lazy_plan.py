@@ -308,6 +308,7 @@ def plan_snapshot(
     where: Expression | None = None,
     engine: Engine | None = None,
     chosen: Select | None = None,
+    only: pa.ChunkedArray | None = None,
 ) -> ScanPlan:
     """Plan a scan; `files`, if given, returns the snapshot's live `FILE_ROWS`.
 
@@ -321,16 +322,38 @@ def plan_snapshot(
     chosen
         Returns the rows of `FILE_ROWS` with the columns `NARROW` that the caller has a use for. Of
         a large table only these are planned, and counted; otherwise all.
+    only
+        The logged paths of the files to plan, in place of `chosen`. They have the ids that the plan
+        of all files gives them.
     """
     reading = read_plan(snapshot, columns=columns, where=where)
+    if only is not None:
+        chosen = partial(_at, flat(only))
     if is_large(snapshot, reading):
         apart = engine if engine is not None and plans_apart(store, snapshot, engine) else None
         return LoggedPlan(
             reading=reading, store=store, snapshot=snapshot, engine=apart, chosen=chosen
         )
     live = files()
+    if only is not None:
+        return FoundPlan(
+            reading=reading, live=live, find=partial(_found_at, snapshot, reading, live, flat(only))
+        )
     find = partial(plan_live, snapshot, reading, live)
     return FoundPlan(reading=reading, live=live, find=find, single=not snapshot.supports(FEATURE))
+
+
+def _at(paths: pa.Array, rows: pa.Table) -> pa.Table:
+    """Return the files with some paths. Pure."""
+    return rows.filter(pc.is_in(rows["path"], value_set=paths))
+
+
+def _found_at(
+    snapshot: Snapshot, reading: ReadPlan, live: pa.Table, paths: pa.Array
+) -> PlannedFiles:
+    """Return those of the planned files that have some paths. Pure."""
+    found = plan_live(snapshot, reading, live)
+    return found.filter(flat(pc.is_in(found.rows.primaries["path"], value_set=paths)))
 
 
 def plans_apart(store: Store, snapshot: Snapshot, engine: Engine) -> bool:

@@ -11,7 +11,12 @@ from pyroaring import BitMap64
 
 from txlog.base.errors import tidied
 from txlog.commit.intent import Intent, Reads
-from txlog.data_files.deletions import delete_positions, delete_rows, united_with
+from txlog.data_files.deletions import (
+    delete_positions,
+    delete_rows,
+    plan_changes,
+    united_with,
+)
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
 from txlog.expressions.sql import to_sql
@@ -23,6 +28,11 @@ from txlog.verbs.change_rows import ChangeRows
 
 FindRows = Callable[[Snapshot], Mapping[int, BitMap64]]
 """A function that returns rows of a version: positions by fragment id."""
+FindMoreRows = Callable[[Snapshot, pa.ChunkedArray], Mapping[int, BitMap64] | None]
+"""A function that returns the rows of files of a version, which their logged paths name.
+
+None: a row does not depend on itself alone, so all must be found again.
+"""
 
 
 class Delete(ChangeRows):
@@ -54,10 +64,7 @@ class Delete(ChangeRows):
         """Return the changes with those of added files: each row is deleted by its own values."""
         plan = plan_scan(base, added, columns=[], where=self._where)
         more = delete_rows(self.context, base, plan, self._options)
-        both = changes.with_more(more)
-        if both is None:
-            more.discard(self.context.store)
-        return both
+        return changes.extended_by(more, self.context.store)
 
     def metrics(self, changes: RowChanges) -> dict[str, int]:
         """Return Delta's metrics of DELETE."""
@@ -98,6 +105,7 @@ class DeleteFound(Delete):
         find: FindRows,
         *,
         description: str,
+        find_more: FindMoreRows | None = None,
         options: WriteOptions | None = None,
     ) -> None:
         """Take a function that finds rows.
@@ -109,14 +117,29 @@ class DeleteFound(Delete):
             It is called again if another writer's commit may have changed the result.
         description
             The description of the rows for the commit.
+        find_more
+            Finds the rows of files that were added since the last attempt. None: all rows are found
+            again.
         """
         super().__init__(None, options=options)
         self._find_rows = find
+        self._find_more = find_more
         self._text = description
 
     def changed(self, base: Snapshot) -> RowChanges:
         """Return the changes that delete the rows; `InternalError` if a row does not exist."""
-        return delete_positions(self.context, base, self._find_rows(base), self._options)
+        found = self._find_rows(base)
+        return delete_positions(self.context, base, self.look(base, None), found, self._options)
+
+    def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
+        """Return the changes with those of added files, if their rows can be found alone."""
+        found = None if self._find_more is None else self._find_more(base, added["path"])
+        if found is None:
+            return None
+        plan = plan_changes(self.context, base, None, only=added["path"])
+        return changes.extended_by(
+            delete_positions(self.context, base, plan, found, self._options), self.context.store
+        )
 
     def parameters(self, changes: RowChanges) -> Mapping[str, Any]:
         """Return the description."""

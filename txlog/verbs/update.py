@@ -63,11 +63,7 @@ class Update(ChangeRows):
     def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
         """Return the changes with those of added files: each row changes by its own values."""
         plan = plan_scan(base, added, columns=[], where=self._where)
-        more = self._changes_of(base, plan)
-        both = changes.with_more(more)
-        if both is None:
-            more.discard(self.context.store)
-        return both
+        return changes.extended_by(self._changes_of(base, plan), self.context.store)
 
     def _changes_of(self, base: Snapshot, plan: ScanPlan) -> RowChanges:
         assert self._given is not None

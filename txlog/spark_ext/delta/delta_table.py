@@ -42,7 +42,7 @@ from txlog.spark_ext.engine import SparkEngine
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.spark_types import frame_schema, moment_text
 from txlog.spark_ext.transactions import transaction
-from txlog.spark_ext.writes.conditions import as_predicate, rows_found
+from txlog.spark_ext.writes.conditions import RowsFound, as_predicate
 from txlog.spark_ext.writes.merge import SparkUpdate, merge_of, table, text_of
 from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.spark_ext.writes.write_frame import require_batch
@@ -248,11 +248,11 @@ class DeltaTable:
         if condition is None or predicate is not None:
             operation = Delete(predicate)
         else:
-            find = rows_found(
+            rows = RowsFound(
                 self._spark, table.uri, condition, self._alias, self._storage_options, self._frames
             )
             text = text_of(condition)
-            operation = DeleteFound(find, description=text)
+            operation = DeleteFound(rows.of, find_more=rows.of_files, description=text)
         return self._committed(table, operation)
 
     def _committed(self, table: Table, operation: Operation) -> Outcome:

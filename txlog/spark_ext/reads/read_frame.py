@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from txlog.schema.types import (
     StructType,
 )
 from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import SparkEngine, format_known, is_on
 from txlog.spark_ext.reads.frame import Part, frame, reads_of
@@ -136,23 +138,56 @@ def read(
     snapshot = snapshot_at(store, version, moment)
     # The rows of a version that the caller has chosen may replace those of later ones.
     is_latest = version is None and moment is None
-    marks = marks_of(store.root, snapshot.version) if is_latest else {}
+    return read_version(
+        spark,
+        store,
+        snapshot,
+        columns=columns,
+        where=as_expression(where, zone_of(spark)),
+        marks=marks_of(store.root, snapshot.version) if is_latest else {},
+        manifests=manifests,
+        use_index=use_index,
+    )
+
+
+def read_version(
+    spark: SparkSession,
+    store: Store,
+    snapshot: Snapshot,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Expression | None = None,
+    only: pa.ChunkedArray | None = None,
+    marks: Mapping[str, str] = MappingProxyType({}),
+    manifests: str | None = None,
+    use_index: bool = True,
+) -> DataFrame:
+    """Return a version of a table as a frame; see `read`.
+
+    Parameters
+    ----------
+    only
+        The logged paths of the files to read. None: all files.
+    marks
+        Options that the plan of the frame is to keep.
+    """
     scan = plan_snapshot(
         store,
         snapshot,
         lambda: load_files(store, snapshot).live,
         columns=None if columns is None else column_names(columns),
-        where=as_expression(where, zone_of(spark)),
+        where=where,
         engine=SparkEngine(spark, local_items=0),
+        only=only,
     )
-    if use_index:
+    if use_index and only is None:
         scan = Context(store).indexed(snapshot, scan)
     plan, files = scan.reading, scan.read_files
     condition = None if plan.where is None else as_spark(plan.where)
     beyond = needs_python(plan, files.rows) or (plan.where is not None and condition is None)
     reads = reads_of(spark, plan)
     if beyond or reads is None or not _can_list(spark, store, files.rows):
-        return _by_python(spark, store, plan, marks, use_index=use_index)
+        return _by_python(spark, store, plan, marks, only=only, use_index=use_index)
     if pc.all(files.certain).as_py():
         condition = None
     deleted = pc.greater(deleted_counts(files.rows.primaries), 0)
@@ -180,9 +215,10 @@ def read(
         )
         frames.append(found)
     if vectors is None:
-        frames.append(
-            _by_python(spark, store, plan, marks, use_index=use_index, with_deletions=True)
+        found = _by_python(
+            spark, store, plan, marks, only=only, use_index=use_index, with_deletions=True
         )
+        frames.append(found)
         # All sides of a union must have the same collation.
         frames = [_typed(rows, plan, not_null) for rows in frames]
     return _typed(reduce(DataFrame.unionAll, frames), plan, not_null)
@@ -300,6 +336,7 @@ def _by_python(
     marks: Mapping[str, str],
     *,
     use_index: bool,
+    only: pa.ChunkedArray | None,
     with_deletions: bool = False,
 ) -> DataFrame:
     """Read through the data source, which uses txlog's own reader."""
@@ -312,6 +349,8 @@ def _by_python(
         reader = reader.option("useIndex", "false")
     if with_deletions:
         reader = reader.option("onlyWithDeletions", "true")
+    if only is not None:
+        reader = reader.option("onlyFiles", json.dumps(only.to_pylist()))
     if store.options:
         reader = reader.option("secretStorageOptions", as_option(store.options))
     with format_known():

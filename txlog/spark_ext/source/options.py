@@ -26,7 +26,7 @@ OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTi
 _READS_CHANGES = ("readChangeFeed", "readChangeData")  # The second is Delta's older name.
 _OF_READING = (
     "versionAsOf", "timestampAsOf", "columns", "where", "limit", "onlyWithDeletions",
-    "useIndex", *_READS_CHANGES, *OF_CHANGES,
+    "onlyFiles", "useIndex", *_READS_CHANGES, *OF_CHANGES,
 )  # fmt: skip
 
 _OF_STREAMS = (
@@ -426,7 +426,9 @@ def _refuse_of_delta(options: Options) -> None:
             "or take these rows by a batch and pass startingVersion",
         )
     others = (name for name in _UNKNOWN_TO_STREAMS if name not in (*_TRACKING, _EVENT_ORDER))
-    options.refuse((*others, "onlyWithDeletions"), "txlog has no such option for streams")
+    options.refuse(
+        (*others, "onlyWithDeletions", "onlyFiles"), "txlog has no such option for streams"
+    )
 
 
 def stream_options(options: Options) -> StreamOptions:

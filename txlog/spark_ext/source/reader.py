@@ -62,6 +62,7 @@ class FragmentsReader(DataSourceReader):
         max_partition_bytes: int,
         only_with_deletions: bool = False,
         use_index: bool = True,
+        only_files: Sequence[str] | None = None,
     ) -> None:
         from txlog.changes.forms import require_loaded
         from txlog.scan.read_plan import scan_schema
@@ -86,6 +87,7 @@ class FragmentsReader(DataSourceReader):
         self._max_partition_bytes = max_partition_bytes
         self._only_with_deletions = only_with_deletions
         self._use_index = use_index
+        self._only_files = only_files
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_snapshot": None}
@@ -107,11 +109,15 @@ class FragmentsReader(DataSourceReader):
 
         assert self._snapshot is not None
         store, snapshot = self._store, self._snapshot
+        only = None
+        if self._only_files is not None:
+            only = pa.chunked_array([self._only_files], pa.string())
         plan = plan_snapshot(
             store, snapshot, lambda: load_files(store, snapshot).live,
             columns=self._columns, where=self._where,
+            only=only,
         )  # fmt: skip
-        if self._use_index:
+        if self._use_index and only is None:
             plan = Context(store).indexed(snapshot, plan)
         if self._only_with_deletions:
             deleted = pc.greater(deleted_counts(plan.files.rows.primaries), 0)
@@ -150,7 +156,8 @@ def _named(
 
 _OF_OTHER_READS = (
     "versionAsOf", "timestampAsOf", "limit", "maxFilesPerTrigger", "maxBytesPerTrigger",
-    "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "onlyWithDeletions", "useIndex",
+    "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "onlyWithDeletions", "onlyFiles",
+    "useIndex",
 )  # fmt: skip
 
 

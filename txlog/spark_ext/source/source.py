@@ -134,6 +134,7 @@ class TxlogDataSource(DataSource):
             max_partition_bytes=options.max_partition_bytes,
             only_with_deletions=options.flag("onlyWithDeletions"),
             use_index=options.flag("useIndex", default=True),
+            only_files=options.names("onlyFiles"),
         )
 
     @plainly

@@ -24,14 +24,15 @@ from txlog.schema.json import schema_json
 from txlog.schema.types import STRING, WHOLE_NUMBERS, DataType, PrimitiveType, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
-from txlog.spark_ext.reads import read
+from txlog.spark_ext.reads.read_frame import read_version
 from txlog.spark_ext.same_meaning import BOOLEAN, DATE, is_compared_alike, kind_of
+from txlog.spark_ext.writes.own_reads import is_settled
 from txlog.spark_ext.writes.same_columns import GivenFrames
-from txlog.verbs.delete import FindRows
+from txlog.store.open import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _BLOCK = 32768  # The number of rows in one bitmap of Spark.
 _BLOCKS_AT_ONCE: Threshold = 64
@@ -151,48 +152,72 @@ def _type_of(path: tuple[str, ...], schema: StructType) -> DataType:
     return fields[-1].type
 
 
-def rows_found(
-    spark: SparkSession,
-    uri: str,
-    condition: str | SparkColumn,
-    alias: str | None,
-    storage_options: Mapping[str, Any],
-    frames: GivenFrames | None = None,
-) -> FindRows:
-    """Return a function that finds the rows of a version for which a Spark condition is true.
+class RowsFound:
+    """Finds the rows of a version for which a Spark condition is true.
 
     Spark filters the table itself, by any condition, and sends a bitmap (4 KB) for each block of
     32768 rows in which the condition is true for a row.
     """
 
-    def find(base: Snapshot) -> Mapping[int, BitMap64]:
+    def __init__(
+        self,
+        spark: SparkSession,
+        uri: str,
+        condition: str | SparkColumn,
+        alias: str | None,
+        storage_options: Mapping[str, Any],
+        frames: GivenFrames,
+    ) -> None:
+        self._spark = spark
+        self._uri = uri
+        self._condition = condition
+        self._alias = alias
+        self._storage_options = storage_options
+        self._frames = frames
+        self._last: DataFrame | None = None  # The frame of the last look at all files.
+
+    def of(self, base: Snapshot) -> Mapping[int, BitMap64]:
+        """Return the rows of all files."""
+        self._last = self._chosen(base)
+        return _positions(self._last)
+
+    def of_files(self, base: Snapshot, paths: pa.ChunkedArray) -> Mapping[int, BitMap64] | None:
+        """Return the rows of some files; None if the condition may read what has changed."""
+        if self._last is None or not is_settled(self._last):
+            return None
+        return _positions(self._chosen(base, paths))
+
+    def _chosen(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> DataFrame:
         if base.schema.get(ROW_ADDRESS) is not None:
             raise UnsupportedFeatureError(
                 path=base.root,
                 reason=f"a column named {ROW_ADDRESS} hides the addresses of rows",
                 remedy="Use a condition without functions: columns compared with constants",
             )
-        frame = read(
-            spark,
-            uri,
-            base.version,
+        frame = read_version(
+            self._spark,
+            open_store(self._uri, self._storage_options),
+            base,
             columns=[*base.schema.names(), ROW_ADDRESS],
-            storage_options=storage_options,
+            only=only,
         )
-        if frames is not None:
-            frame = frames.added_to(frame, [condition])
-        frame = frame if alias is None else frame.alias(alias)
-        bitmaps = (
-            frame.where(condition)
-            .selectExpr(f"{ROW_ADDRESS} DIV {_BLOCK} AS block", f"{ROW_ADDRESS} % {_BLOCK} AS bit")
-            .groupBy("block")
-            .agg({"bit": "bitmap_construct_agg"})
-        )
-        with before_commit():
-            blocks = bitmaps.toArrow()
-        return positions_in(blocks)
+        frame = self._frames.added_to(frame, [self._condition])
+        frame = frame if self._alias is None else frame.alias(self._alias)
+        return frame.where(self._condition)
 
-    return find
+
+def _positions(chosen: DataFrame) -> Mapping[int, BitMap64]:
+    """Return the positions of the rows of a frame by fragment id."""
+    bitmaps = (
+        chosen.selectExpr(
+            f"{ROW_ADDRESS} DIV {_BLOCK} AS block", f"{ROW_ADDRESS} % {_BLOCK} AS bit"
+        )
+        .groupBy("block")
+        .agg({"bit": "bitmap_construct_agg"})
+    )
+    with before_commit():
+        blocks = bitmaps.toArrow()
+    return positions_in(blocks)
 
 
 def positions_in(blocks: pa.Table) -> dict[int, BitMap64]:

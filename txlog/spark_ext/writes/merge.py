@@ -20,7 +20,7 @@ from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import And, Column, Expression, quote_name
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.engine import SparkEngine
+from txlog.spark_ext.engine import SparkEngine, before_commit
 from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     import os
     from datetime import datetime
 
+    import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
@@ -119,10 +120,10 @@ class SparkUpdate(SparkChange):
         self._where = where
         self._alias = alias
 
-    def planned(self, base: Snapshot) -> PlannedChange:
+    def planned(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> PlannedChange:
         """Return the rows for which the condition is true, with their new values."""
         where = as_predicate(self._where, base.schema, self._alias)
-        target = target_frame(self._spark, base, self.context, where)
+        target = target_frame(self._spark, base, self.context, where, only)
         target = self._frames.added_to(target, [self._where, *self._updates.values()])
         target = target if self._alias is None else target.alias(self._alias)
         rows = target if self._where is None else target.where(self._where)
@@ -193,7 +194,27 @@ class SparkMerge(SparkChange):
         """Whether rows may be removed. Append-only tables allow merges that only insert."""
         return any(clause.action in REMOVING for clause in self._clauses)
 
-    def planned(self, base: Snapshot) -> PlannedChange:
+    def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
+        """Return the changes with those of added files, which may match rows of the source.
+
+        None also if they do and the merge inserts rows: these may be among those that it inserted.
+        """
+        if any(clause.kind == "not_matched" for clause in self._clauses):
+            if not self.may_extend() or self._matches(base, added["path"]):
+                return None
+            if all(clause.kind != "not_matched_by_source" for clause in self._clauses):
+                return changes
+        return super().extended(base, changes, added)
+
+    def _matches(self, base: Snapshot, only: pa.ChunkedArray) -> bool:
+        """Return whether a row of some files of the table matches a row of the source."""
+        kinds = {clause.kind for clause in self._clauses}
+        target = self._target(base, self._where(base, kinds), kinds, only)
+        found = target.join(self._source, as_column(self._predicate), "left_semi")
+        with before_commit():
+            return not found.isEmpty()
+
+    def planned(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> PlannedChange:
         """Return the rows of the join that a clause applies to, with their new values."""
         columns = frame_schema(self._source.schema)
         require_free_names(columns)
@@ -202,23 +223,18 @@ class SparkMerge(SparkChange):
         if self._merges_schema:
             schema = evolved_schema(base, columns)
         kinds = {clause.kind for clause in self._clauses}
-        where = None
-        if "not_matched_by_source" not in kinds:
-            where = _of_target(self._predicate, self._alias, base.schema, columns)
-        target = target_frame(self._source.sparkSession, base, self.context, where)
-        target = self._frames.added_to(target, self._expressions(), self._source)
-        alias = self._alias
-        if alias is None and "not_matched_by_source" in kinds:
-            alias = _TARGET
-        target = target if alias is None else target.alias(alias)
+        where = self._where(base, kinds)
+        target = self._target(base, where, kinds, only)
         copies: dict[str, str] = {}
         seeing = [
-            self._seeing(clause, alias, base.schema, columns, copies) for clause in self._clauses
+            self._seeing(clause, self._name(kinds), base.schema, columns, copies)
+            for clause in self._clauses
         ]
         source = self._source.withColumn(SOURCE, F.lit(True))
         for name, copy in copies.items():
             source = source.withColumn(copy, self._source[quote_name(name)])
-        rows = _joined(target, source, as_column(self._predicate), kinds)
+        joined = kinds if only is None else kinds - {"not_matched"}
+        rows = _joined(target, source, as_column(self._predicate), joined)
         place = _place(seeing, only_source=kinds == {"not_matched"})
         clauses = []
         for clause in seeing:
@@ -233,6 +249,32 @@ class SparkMerge(SparkChange):
             None if where is None else bind(where, base.schema),
             parameters(text_of(self._predicate), self._clauses, texts),
         )
+
+    def _where(self, base: Snapshot, kinds: set[Kind]) -> Expression | None:
+        """Return what is true for all rows of the table that the merge is about."""
+        if "not_matched_by_source" in kinds:
+            return None
+        columns = frame_schema(self._source.schema)
+        return _of_target(self._predicate, self._alias, base.schema, columns)
+
+    def _name(self, kinds: set[Kind]) -> str | None:
+        """Return the alias of the table's frame."""
+        if self._alias is None and "not_matched_by_source" in kinds:
+            return _TARGET
+        return self._alias
+
+    def _target(
+        self,
+        base: Snapshot,
+        where: Expression | None,
+        kinds: set[Kind],
+        only: pa.ChunkedArray | None,
+    ) -> DataFrame:
+        """Return the rows of the table, under the name that expressions use."""
+        target = target_frame(self._source.sparkSession, base, self.context, where, only)
+        target = self._frames.added_to(target, self._expressions(), self._source)
+        alias = self._name(kinds)
+        return target if alias is None else target.alias(alias)
 
     def _seeing(
         self,
@@ -322,8 +364,8 @@ class SparkMerge(SparkChange):
     def metrics(self, changes: RowChanges) -> dict[str, int]:
         """Return Delta's metrics of MERGE, without the number of source rows."""
         return merge_metrics(
-            inserted=self._written.inserted,
-            updated=sum(map(len, self._written.touched.updated.values())),
+            inserted=self.inserted,
+            updated=self.updated,
             gone=changes.rows,
             changes=changes,
         )

@@ -60,6 +60,41 @@ def reads_latest(df: DataFrame, store: Store) -> bool:
     return any(_version(one, store, later) == later for one in found)
 
 
+# Leaves of a plan that have the same rows whenever they are computed.
+_FIXED_LEAVES = frozenset(
+    {"LocalRelation", "OneRowRelation", "Range", "LogicalRDD", "InMemoryRelation"}
+)
+# Parts of a plan whose result depends on the time, or on the order in which tasks run.
+_UNSETTLED = ("CURRENT_LIKE", "LIMIT")
+
+
+def is_settled(df: DataFrame) -> bool:
+    """Return whether a frame certainly has the same rows whenever it is computed.
+
+    Its parts may then be computed at different times. False on Spark Connect, which does not say
+    what a plan reads, and for sources that Spark asks again each time, random numbers, the clock,
+    and `LIMIT`.
+    """
+    if not hasattr(df, _CLASSIC):
+        return False
+    jvm: Any = df.sparkSession._jvm
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    plan = getattr(df, _CLASSIC).queryExecution().analyzed()
+    every = [plan, *_each(plan.subqueriesAll())]
+    if not all(one.deterministic() for one in every):
+        return False
+    if any(one.containsPattern(getattr(patterns, name)()) for one in every for name in _UNSETTLED):
+        return False
+    return all(_is_fixed(leaf) for one in every for leaf in _each(one.collectLeaves()))
+
+
+def _is_fixed(leaf: Any) -> bool:
+    if _class_of(leaf) in _FIXED_LEAVES:
+        return True
+    one = _relation(leaf)
+    return one is not None and (not one.is_source or "versionasof" in one.options)
+
+
 def _version(one: _Relation, store: Store, latest: int) -> int | None:
     """Return the version of a table that a relation reads, or None."""
     chosen = one.options.get(READ_TABLE.lower())
@@ -89,20 +124,28 @@ def _of_plan(plan: Any) -> Iterator[_Relation]:
     """Yield the relations of a plan of the JVM and of its subqueries."""
     inner = _each(plan.subqueriesAll())  # At any depth.
     for leaf in chain.from_iterable(_each(one.collectLeaves()) for one in chain([plan], inner)):
-        kind = _class_of(leaf)
-        # Relations of other sources, such as JDBC, have neither files nor options.
-        if kind == "LogicalRelation" and _class_of(leaf.relation()) == "HadoopFsRelation":
-            options = leaf.relation().options()
-            names = ("path", READ_TABLE, READ_VERSION)
-            found = {name.lower(): options.get(name.lower()) for name in names}
-            given = {name: str(one.get()) for name, one in found.items() if one.isDefined()}
-            yield _Relation(given, is_source=False)
-        elif kind == "DataSourceV2Relation":
-            given = {
-                str(name).lower(): str(value)
-                for name, value in dict(leaf.options().asCaseSensitiveMap()).items()
-            }
-            yield _Relation(given, leaf.table().name().lower() == _OWN_FORMAT)
+        found = _relation(leaf)
+        if found is not None:
+            yield found
+
+
+def _relation(leaf: Any) -> _Relation | None:
+    """Return what a leaf of a plan reads; None for relations without files and options."""
+    kind = _class_of(leaf)
+    # Relations of other sources, such as JDBC, have neither files nor options.
+    if kind == "LogicalRelation" and _class_of(leaf.relation()) == "HadoopFsRelation":
+        options = leaf.relation().options()
+        names = ("path", READ_TABLE, READ_VERSION)
+        found = {name.lower(): options.get(name.lower()) for name in names}
+        given = {name: str(one.get()) for name, one in found.items() if one.isDefined()}
+        return _Relation(given, is_source=False)
+    if kind == "DataSourceV2Relation":
+        given = {
+            str(name).lower(): str(value)
+            for name, value in dict(leaf.options().asCaseSensitiveMap()).items()
+        }
+        return _Relation(given, leaf.table().name().lower() == _OWN_FORMAT)
+    return None
 
 
 def _class_of(found: Any) -> str:

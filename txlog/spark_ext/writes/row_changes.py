@@ -23,7 +23,7 @@ from txlog.commit.context import Context, require_shared
 from txlog.commit.operation import discarding
 from txlog.data_files.change_files import change_layout, discard_changes, records_changes
 from txlog.data_files.constraints import is_generated
-from txlog.data_files.deletions import delete_positions
+from txlog.data_files.deletions import delete_positions, plan_changes
 from txlog.data_files.identity import counted, identities, with_marks
 from txlog.data_files.incoming import require_whole_structs
 from txlog.data_files.options import WriteOptions, as_options
@@ -32,11 +32,12 @@ from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import plan_write
 from txlog.expressions.tree import Expression, quote_name
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
+from txlog.scan.plan import ScanPlan
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.answers import answered, unpacked
 from txlog.spark_ext.engine import before_commit, map_in_arrow
-from txlog.spark_ext.reads.read_frame import read
+from txlog.spark_ext.reads.read_frame import read_version
 from txlog.spark_ext.spark_types import frame_schema, read_schema, require_storable
 from txlog.spark_ext.writes.change_tasks import (
     ADDRESS,
@@ -52,6 +53,7 @@ from txlog.spark_ext.writes.change_tasks import (
     new_name,
     old_name,
 )
+from txlog.spark_ext.writes.own_reads import is_settled
 from txlog.spark_ext.writes.write_frame import assigned, by_rows
 from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import REMOVING
@@ -119,12 +121,20 @@ class SparkChange(ChangeRows):
 
     def __init__(self, options: WriteOptions | None = None) -> None:
         self._options = as_options(options)
-        self._planned: PlannedChange | None = None  # Of the last attempt.
-        self._written = Written()
+        # Of the last attempt that was not extended: the change, and the frame with its rows.
+        self._planned: PlannedChange | None = None
+        self._frame: DataFrame | None = None
+        self.inserted = self.updated = 0  # Rows, of the last attempt.
 
     @abstractmethod
-    def planned(self, base: Snapshot) -> PlannedChange:
-        """Return the change of a version."""
+    def planned(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> PlannedChange:
+        """Return the change of a version.
+
+        Parameters
+        ----------
+        only
+            The logged paths of the only files of the table to read. No row is inserted then.
+        """
 
     def changed(self, base: Snapshot) -> RowChanges:
         """Let Spark compute the change of a version.
@@ -146,7 +156,34 @@ class SparkChange(ChangeRows):
         )
         change = self.planned(base)
         require_storable(change.schema)
+        plan = self.look(base, change.where)
+        self._planned, self._frame = change, None
+        self.inserted = self.updated = 0
+        return self._changes_of(base, change, plan)
+
+    def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
+        """Return the changes with those of added files: Spark reads these files alone.
+
+        None if the rows may read something that has changed since the last attempt.
+        """
+        if not self.may_extend():
+            return None
+        change = self.planned(base, added["path"])
+        plan = plan_changes(self.context, base, change.where, only=added["path"])
+        before = self.inserted, self.updated
+        both = changes.extended_by(self._changes_of(base, change, plan), self.context.store)
+        if both is None:
+            self.inserted, self.updated = before
+        return both
+
+    def may_extend(self) -> bool:
+        """Return whether the files of the last attempt have the changes that they would get now."""
+        return self._frame is not None and is_settled(self._frame)
+
+    def _changes_of(self, base: Snapshot, change: PlannedChange, plan: ScanPlan) -> RowChanges:
+        """Let Spark compute the change of the files of a plan."""
         task, frame = _task(self.context, base, change, self._options)
+        self._frame = self._frame or frame
         written = _computed(task, frame)
         if written.repeats and task.feed is not None:
             # Several tasks recorded the delete of the same row. So the change is computed again,
@@ -161,13 +198,12 @@ class SparkChange(ChangeRows):
             if written.touched.twice is not None:
                 raise several_match(_row_text(self.context, base, written.touched.twice))
             gone = written.touched.gone
-            deletes = delete_positions(
-                self.context, base, gone, self._options, records=False, where=change.where
-            )
+            deletes = delete_positions(self.context, base, plan, gone, self._options, records=False)
         if not gone:  # For new rows, readers take changes from the adds.
             discard_changes(task.store, written.cdc)
             written.cdc = []
-        self._planned, self._written = change, written
+        self.inserted += written.inserted
+        self.updated += sum(map(len, written.touched.updated.values()))
         marks = counted(change.schema, task.numbered, written.adds, base.mapping_mode)
         return replace(
             deletes,
@@ -184,9 +220,16 @@ class SparkChange(ChangeRows):
 
 
 def target_frame(
-    spark: SparkSession, base: Snapshot, context: Context, where: Expression | None
+    spark: SparkSession,
+    base: Snapshot,
+    context: Context,
+    where: Expression | None,
+    only: pa.ChunkedArray | None = None,
 ) -> DataFrame:
-    """Return the rows of a version with their addresses, and their ids if the table tracks rows."""
+    """Return the rows of a version with their addresses, and their ids if the table tracks rows.
+
+    `only` are the logged paths of the files to read. None: all files.
+    """
     hidden = [name for name in (ROW_ADDRESS, ROW_ID) if base.schema.get(name) is not None]
     if hidden:
         raise UnsupportedFeatureError(
@@ -198,13 +241,13 @@ def target_frame(
     names = {ROW_ADDRESS: ADDRESS}
     if plan_rewrite(base, WriteOptions()).layout.moved:
         names[ROW_ID] = ROW_NUMBER
-    frame = read(
+    frame = read_version(
         spark,
-        context.store.root,
-        base.version,
+        context.store,
+        base,
         columns=[*base.schema.names(), *names],
         where=where,
-        storage_options=dict(context.store.options),
+        only=only,
     )
     return frame.withColumnsRenamed(names)
 

@@ -142,10 +142,8 @@ class Merge(ChangeRows):
         more = RowChanges(found.plan.reading.where)
         if found.changed:
             more = self._replaced(base, found, ())
-        both = changes.with_more(more)
-        if both is None:
-            more.discard(self.context.store)
-        else:
+        both = changes.extended_by(more, self.context.store)
+        if both is not None:
             self._count(found, both, 0)
         return both
 
