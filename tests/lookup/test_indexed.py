@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ ALWAYS_USED = {
     "txlog.lookup.indexed:_LEAST_BYTES": 0,
     "txlog.lookup.indexed:_LEAST_SHARE": 1,
     "txlog.lookup.indexed:_MOST_TIMES": 1 << 20,
+    "txlog.lookup.indexed:_RANGE_SHARE": 1,
 }
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 VALUES: dict[str, list[Any]] = {
@@ -68,6 +70,15 @@ def row_of(draw: Any, number: int) -> dict[str, Any]:
     return {name: draw(st.sampled_from(some)) for name, some in VALUES.items()} | {"n": number}
 
 
+def in_some_order(draw: Any, rows: list[dict[str, Any]], names: tuple[str, ...]) -> pa.Table:
+    """Return rows as they are, or those with keys sorted, for an ordered run."""
+    found = pa.Table.from_pylist(rows, SCHEMA)
+    if draw(st.booleans()):
+        return found
+    whole = found.filter(~ds.field(names[0]).is_null())
+    return whole.sort_by([(name, "ascending") for name in names])
+
+
 def same_rows(table: txlog.Table, where: Any) -> Explanation:
     scan = table.scan(where=where)
     without = table.scan(where=where, use_index=False)
@@ -88,14 +99,23 @@ def simple(draw: Any, names: tuple[str, ...]) -> Any:
     """Draw a comparison of a column with values of its own or of another type."""
     name = draw(st.sampled_from([*names, *names, *VALUES]))
     values = [one for one in VALUES[name] if one is not None]
-    kind = draw(st.sampled_from(["=", "=", "<=>", "in", "in", "<", "null", "text", "number"]))
+    kinds = ["=", "=", "<=>", "in", "in", "<", "<", "between", "null", "text", "number", "like"]
+    kind = draw(st.sampled_from(kinds))
     value = draw(st.sampled_from(values))
     if kind == "in":
         return col(name).isin(draw(st.lists(st.sampled_from(VALUES[name]), max_size=4)))
     if kind == "null":
         return col(name).is_null()
-    if kind == "<":
-        return col(name) < value
+    if kind == "<" or (kind == "like" and name != "s"):
+        other = draw(st.sampled_from([1.5, Decimal("1.500"), 2**70, 2.0**53, float("nan")]))
+        odd = name in ("i", "l", "m", "x") and draw(st.booleans())
+        sign = draw(st.sampled_from([lt, le, gt, ge]))
+        return sign(col(name), other if odd else value)
+    if kind == "between":
+        return col(name).between(value, draw(st.sampled_from(values)))
+    if kind == "like":
+        ends = draw(st.sampled_from(["%", "_", "\\_%", "%a", ""]))
+        return col(name).like(value[: draw(st.integers(0, 9))] + ends)
     if kind == "<=>":
         return col(name).eq_null_safe(draw(st.sampled_from(VALUES[name])))
     if kind == "number" and name in ("i", "l", "m", "x"):
@@ -143,7 +163,7 @@ def test_scans_and_changes_have_the_rows_of_those_without_it(
         for _ in range(data.draw(st.integers(1, 7))):
             rows.append(row_of(data.draw, number))
             number += 1
-        table.append(pa.Table.from_pylist(rows, SCHEMA))
+        table.append(in_some_order(data.draw, rows, names))
     if covered == 3:
         table.indexes.create(list(names), name="k")
     explained = [same_rows(table, data.draw(predicates(names))) for _ in range(4)]
@@ -166,7 +186,7 @@ def test_scans_and_changes_have_the_rows_of_those_without_it(
 @st.composite
 def filters(draw: Any, names: tuple[str, ...], depth: int = 2) -> tuple[Any, str]:
     """Draw a filter of Arrow that compares columns with values, and its SQL (empty: no SQL)."""
-    kind = draw(st.sampled_from(["=", "=", "in", "in", "<", "and", "or", "not"]))
+    kind = draw(st.sampled_from(["=", "=", "in", "in", "<", "<", "and", "or", "not"]))
     if depth and kind in ("and", "or"):
         (a, left), (b, right) = (draw(filters(names, depth - 1)) for _ in range(2))
         text = f"({left} {kind} {right})" if left and right else ""
@@ -183,7 +203,8 @@ def filters(draw: Any, names: tuple[str, ...], depth: int = 2) -> tuple[Any, str
         text = "" if None in some else f"{name} IN ({', '.join(map(sql_of, some))})"
         return field.isin(pa.array(some, of)), text
     if kind == "<":
-        return field < pa.scalar(value, of), f"{name} < {sql_of(value)}"
+        sign, text = draw(st.sampled_from([(lt, "<"), (le, "<="), (gt, ">"), (ge, ">=")]))
+        return sign(field, pa.scalar(value, of)), f"{name} {text} {sql_of(value)}"
     if name in ("i", "l") and draw(st.booleans()):
         return pa.scalar(value, pa.int64()) == field, ""
     return field == pa.scalar(value, of), f"{name} = {sql_of(value)}"
@@ -215,7 +236,7 @@ def test_datasets_and_sql_have_the_rows_of_those_without_it(
         if place == 1:
             table.indexes.create(list(names), name="k", build=data.draw(st.booleans()))
         rows = [row_of(data.draw, 10 * place + at) for at in range(data.draw(st.integers(1, 6)))]
-        table.append(pa.Table.from_pylist(rows, SCHEMA))
+        table.append(in_some_order(data.draw, rows, names))
     if data.draw(st.booleans()):
         table.delete(col("n").isin([0, 11, 20]))
     dataset = table.to_pyarrow_dataset()
@@ -263,10 +284,78 @@ def test_sql_reads_the_rows_that_the_index_names(tmp_path: Path) -> None:
     dataset = opened.to_pyarrow_dataset()
     assert dataset.explain().index is None
     assert dataset.explain(ds.field("k") == 7).files_to_read == 1
-    for other in (ds.field("k") == 7.0, ds.field("k") > 7, ~(ds.field("k") == 7), ds.field(0) == 7):
+    for other in (
+        ds.field("k") == 7.0,
+        ds.field("k") > 7.0,
+        ~(ds.field("k") == 7),
+        ds.field(0) == 7,
+    ):
         assert dataset.explain(other).index is None
     with pytest.raises(txlog.InvalidTypeError, match="use_index"):
         txlog.sql("SELECT 1", use_index="no")  # type: ignore[arg-type]
+
+
+ORDERED: dict[str, pa.Array] = {
+    "long": pa.array(range(-3_000, 3_000, 2)),
+    "date": pa.array(range(3_000), pa.date32()),
+    "timestamp": pa.array(range(-1_500, 1_500), pa.timestamp("us", "UTC")),
+    "decimal": pa.array([Decimal(number).scaleb(-2) for number in range(-1_500, 1_500)]),
+    "string": pa.array([f"prefix-{number // 3:05}" for number in range(3_000)]),
+    "short": pa.array([f"{number // 3:05}" for number in range(3_000)]),
+    "binary": pa.array([number.to_bytes(4) for number in range(3_000)]),
+}
+
+
+@pytest.mark.usefixtures("always_used")
+@pytest.mark.spec("LKP-14")
+@pytest.mark.parametrize("kind", ORDERED)
+def test_ranges_of_sorted_files(tmp_path: Path, kind: str) -> None:
+    keys = ORDERED[kind]
+    rows = pa.table({"k": keys, "n": range(len(keys))})
+    table = txlog.write(tmp_path / "t", rows.slice(0, 2_000))
+    table.indexes.create("k")
+    table.append(rows.slice(2_000))
+    table.append(rows.slice(500, 10).take(pa.array([3, 1, 4, 5, 9, 2])))  # It is not sorted.
+    merged = txlog.Table(table.uri)
+    for opened in (table, merged):
+        values = keys.take(pa.array([0, 1_000, 1_001, 1_010, 2_500, 2_999])).to_pylist()
+        for low, high in [(1, 3), (2, 2), (0, 0), (3, 1), (4, 5), (1, 4)]:
+            least, most = values[low], values[high]
+            for where in (
+                col("k").between(least, most),
+                (col("k") > least) & (col("k") < most),
+                (col("k") >= least) & (col("n") > 0),
+                (col("k") < least) | (col("k") == most),
+            ):
+                explained = same_rows(opened, where)
+                assert explained.index is not None
+        narrow = explain(opened, col("k").between(values[1], values[3]))
+        if kind != "string":  # The first eight bytes of these are equal.
+            assert narrow.index is not None
+            assert narrow.index.startswith("k: ")
+            assert " files that it covers" in narrow.index
+            assert int(narrow.index.split()[1].replace(",", "")) <= 18
+        merged.indexes.merge()
+    starts = explain(table, "k LIKE '0001%'") if kind == "short" else None
+    assert starts is None or starts.index == "k: 30 rows may match in 1 files that it covers"
+
+
+def test_ranges_that_an_index_does_not_answer(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"a": range(10), "b": ["x"] * 10, "n": range(10)}))
+    table.indexes.create(["a", "b"], name="both")
+    with moved(ALWAYS_USED):
+        for where in ("a > 3", "a > 3 AND b > 'a'", "b LIKE 'x%'"):
+            assert same_rows(table, where).index is None
+        table.indexes.create("a", name="a_alone")
+        for where in ("a <> 3", "NOT a > 3", "a > 3 OR b = 'x'", "a + 1 > 3"):
+            assert same_rows(table, where).index is None
+        assert (
+            same_rows(table, "a > 3").index == "a_alone: 7 rows may match in 1 files that it covers"
+        )
+    with moved({**ALWAYS_USED, "txlog.lookup.indexed:_RANGE_SHARE": 1 << 40}):
+        assert explain(txlog.Table(table.uri), "a > 3").index == (
+            "a_alone: not used, because it is larger than the files to be read"
+        )
 
 
 def explain(table: txlog.Table, where: Any) -> Explanation:
@@ -287,7 +376,7 @@ def test_a_plan_says_what_the_index_does(tmp_path: Path) -> None:
     assert small.index == "by_k: not used, because few bytes are to be read"
 
     def with_values(least_bytes: int, least_share: int, most_times: int) -> Explanation:
-        values = dict(zip(ALWAYS_USED, (least_bytes, least_share, most_times), strict=True))
+        values = dict(zip(ALWAYS_USED, (least_bytes, least_share, most_times, 1), strict=True))
         with moved(values):
             return explain(txlog.Table(table.uri), "k = 7 AND v > ''")
 

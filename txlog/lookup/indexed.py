@@ -1,12 +1,14 @@
-"""Scans that an index narrows: to the rows that have one of the keys of a predicate.
+"""Scans that an index narrows: to the rows that have the keys of a predicate, or are in its ranges.
 
 A predicate such as `id = 7 AND delay > 60` compares the key column of an index with a value, so
 the index names the few rows that may match. All rows that it names are compared with the predicate,
 and files that it does not cover are scanned. So the result is that of a scan without the index.
+Where the rows of files are sorted by the key, it also finds ranges of keys, as of `id < 7`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -20,10 +22,11 @@ from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
 from txlog.base.thresholds import Threshold
-from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
+from txlog.expressions.operators import OPERATORS
+from txlog.expressions.tree import And, Column, Comparison, Expression, In, Like, Literal, Or
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.indexes import Coverage, Finder
-from txlog.lookup.keys import AskedKeys, Numbers, can_be_key
+from txlog.lookup.keys import AskedKeys, KeyRanges, Numbers, can_be_key, ordered, orders
 from txlog.lookup.lookup import LookupCache, as_keys
 from txlog.protocol.properties import IndexDefinition, index_definitions
 from txlog.scan.plan import PlannedFiles, ScanPlan
@@ -36,6 +39,8 @@ from txlog.store.base import Store
 _MOST_KEYS: Threshold = 1 << 20
 _LEAST_BYTES: Threshold = 4 << 20  # Fewer bytes are read sooner than an index.
 _LEAST_SHARE: Threshold = 4  # A file of which more than a fourth may match is read whole.
+_MOST_RANGES: Threshold = 1 << 10
+_RANGE_SHARE: Threshold = 16
 _MOST_TIMES: Threshold = 1  # An index of more bytes than the files to read is not loaded.
 
 
@@ -51,12 +56,17 @@ class GivenKeys(Protocol):
         """Return the keys that the rows may have in some columns; None: too many, or no keys."""
         ...
 
+    def ranges(self, column: StructField) -> KeyRanges | None:
+        """Return the ranges of keys in which the rows may be; None: they may have any key."""
+        ...
+
 
 class PredicateKeys:
     """The values that a bound predicate compares with columns."""
 
     def __init__(self, where: Expression) -> None:
         self._values = _values(where)
+        self._where = where
 
     @property
     def names(self) -> Collection[str]:
@@ -80,6 +90,67 @@ class PredicateKeys:
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return None  # It is no value of the column, as with a decimal of more digits.
 
+    def ranges(self, column: StructField) -> KeyRanges | None:
+        """Return the ranges of the values that it compares with a column."""
+        found = _ranges(self._where, column) if orders(column) else None
+        return None if found is None or len(found) > _MOST_RANGES else KeyRanges(column, found)
+
+
+_LARGEST = (1 << 64) - 1
+_Ranges = tuple[tuple[int, int], ...]
+
+
+def _ranges(where: Expression, column: StructField) -> _Ranges | None:
+    """Return ranges of encodings: if a predicate is true for a row, its key is in one of them.
+
+    None if the key may be any. Encodings of different keys may be equal, so both ends are included.
+    """
+    match where:
+        case Comparison(sign, Column((name,)), Literal(value)) if name == column.name:
+            at = None if value is None else _encoding(value, column)
+            of = OPERATORS[sign]
+            if at is None or (of.less and of.greater):
+                return None
+            return ((0 if of.less else at, _LARGEST if of.greater else at),)
+        case In(Column((name,)), values) if name == column.name:
+            places = [_encoding(one.value, column) for one in values if one.value is not None]
+            known = tuple((at, at) for at in places if at is not None)
+            return known if len(known) == len(places) else None
+        case Like(Column((name,)), pattern) if name == column.name:
+            prefix = re.split(r"[%_\\]", pattern, maxsplit=1)[0].encode()[:8]
+            begin, end = (int.from_bytes(prefix.ljust(8, fill)) for fill in (b"\0", b"\xff"))
+            return ((begin, end),) if prefix else None
+        case And(parts):
+            found: _Ranges | None = None
+            for part in parts:
+                more = _ranges(part, column)
+                if found is None or more is None:
+                    found = more if found is None else found
+                elif len(found) * len(more) <= _MOST_RANGES:
+                    both = [(max(a, c), min(b, d)) for a, b in found for c, d in more]
+                    found = tuple((a, b) for a, b in both if a <= b)
+            return found
+        case Or(parts):
+            either: list[tuple[int, int]] = []
+            for part in parts:
+                more = _ranges(part, column)
+                if more is None:
+                    return None
+                either += more
+            return tuple(either)
+    return None
+
+
+def _encoding(value: object, column: StructField) -> int | None:
+    """Return the ordered encoding of a value; None if it is no value of the column."""
+    if isinstance(value, float):
+        return None  # As floating point numbers, several whole numbers are equal.
+    try:
+        array = pa.array([value], arrow_type(column.type))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    return int(ordered(column, array)[0])
+
 
 @dataclass(frozen=True)
 class RowKeys:
@@ -98,6 +169,9 @@ class RowKeys:
         if any(pa.types.is_floating(one.type) or len(one) > _MOST_KEYS for one in arrays.values()):
             return None  # As floating point numbers, several whole numbers are equal.
         return _asked(columns, arrays)
+
+    def ranges(self, column: StructField) -> None:
+        """Return None: the rows have keys, not ranges."""
 
 
 def _asked(columns: Sequence[StructField], arrays: Mapping[str, pa.Array]) -> AskedKeys | None:
@@ -139,24 +213,33 @@ class AskedIndex:
 
     definition: IndexDefinition
     columns: tuple[StructField, ...]  # The key columns in the order of the index.
-    keys: AskedKeys
+    keys: AskedKeys | KeyRanges
 
 
 def asked_index(snapshot: Snapshot, keys: GivenKeys) -> AskedIndex | None:
     """Return the index of a table with the most key columns whose values are known. Pure.
 
-    None if there is no index for these keys.
+    If there is none: one over a single column of which ranges are known. None if there is no index
+    for these keys.
     """
     found: list[AskedIndex] = []
+    ranged: list[AskedIndex] = []
     for definition in index_definitions(snapshot.metadata.configuration).values():
         names = logical_columns(snapshot, definition) or ()
         columns = tuple(one for name in names if (one := snapshot.schema.get(name)) is not None)
-        if not columns or not all(one.name in keys.names and can_be_key(one) for one in columns):
+        if not columns:
+            continue
+        if not all(one.name in keys.names and can_be_key(one) for one in columns):
+            ranges = (
+                keys.ranges(columns[0]) if len(columns) == len(definition.columns) == 1 else None
+            )
+            if ranges is not None:
+                ranged.append(AskedIndex(definition, columns, ranges))
             continue
         asked = keys.of(columns)
         if asked is not None:
             found.append(AskedIndex(definition, columns, asked))
-    return max(found, key=lambda one: len(one.columns), default=None)
+    return max(found, key=lambda one: len(one.columns), default=next(iter(ranged), None))
 
 
 def logical_columns(snapshot: Snapshot, definition: IndexDefinition) -> tuple[str, ...] | None:
@@ -207,9 +290,13 @@ class _Search:
             if size < _LEAST_BYTES:
                 return _Narrowed(f"{name}: not used, because few bytes are to be read")
             answers: list[bool] = []
+            # The runs of unsorted files do not find ranges, so perhaps the index is read in vain.
+            room = _MOST_TIMES * size
+            if isinstance(self.asked.keys, KeyRanges):
+                room //= _RANGE_SHARE
 
             def may_read(unread: int) -> bool:
-                answers.append(unread <= _MOST_TIMES * size)
+                answers.append(unread <= room)
                 return answers[-1]
 
             coverage = self.cache.segments.coverage(
@@ -232,8 +319,12 @@ class _Search:
 
     def _narrowed(self, coverage: Coverage, paths: pa.Array) -> _Narrowed:
         """Return what a coverage says of the files with some paths."""
-        has_keys = bool((self.asked.keys.codes >= 0).any())
-        parts = Finder(coverage, self.asked.keys).parts() if has_keys else []
+        keys = self.asked.keys
+        if isinstance(keys, KeyRanges):
+            coverage, has_keys = coverage.ordered, bool(keys.ranges)
+        else:
+            has_keys = bool((keys.codes >= 0).any())
+        parts = Finder(coverage, keys).parts() if has_keys else []
         # Reading a file whole is faster than reading many of its rows.
         few = {
             fragment.path: at

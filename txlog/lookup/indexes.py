@@ -21,7 +21,7 @@ from txlog.base.texts import without_secrets
 from txlog.base.threads import cached_property
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
-from txlog.lookup.keys import AskedKeys, Encodings, Numbers, key_type
+from txlog.lookup.keys import AskedKeys, Encodings, KeyRanges, Numbers, key_type
 from txlog.lookup.runs import Run, RunError
 from txlog.lookup.segments import (
     FOLDER,
@@ -83,6 +83,15 @@ class Coverage:
         covered = (one for place, one in enumerate(self.fragments) if place not in uncovered)
         return arrow_array([one.path for one in covered], pa.string())
 
+    @cached_property
+    def ordered(self) -> Coverage:
+        """The coverage by ordered runs alone, which can find ranges of keys."""
+        runs = tuple(live for live in self.runs if live.run.form == "ordered")
+        others = [live.owners for live in self.runs if live.run.form != "ordered"]
+        places = np.concatenate([*others, np.array(self.uncovered, np.int64)])
+        uncovered = tuple(sorted(places[places >= 0].tolist()))
+        return Coverage(self.fragments, runs, uncovered, self.segments)
+
 
 def cover(
     fragments: Sequence[Fragment],
@@ -136,22 +145,29 @@ def cover(
 class Finder:
     """Finds the rows that may have the given keys, in the runs of a coverage. Pure."""
 
-    def __init__(self, coverage: Coverage, asked: AskedKeys) -> None:
-        self._coverage = coverage
+    def __init__(self, coverage: Coverage, asked: AskedKeys | KeyRanges) -> None:
+        self._coverage = coverage.ordered if isinstance(asked, KeyRanges) else coverage
         self._asked = asked
         self._encodings: dict[str, Encodings] = {}
 
-    def _wanted(self, form: str) -> Encodings:
+    def _rows_of(self, run: Run) -> Numbers:
+        """Return the rows of a run that may have one of the keys."""
+        if isinstance(self._asked, AskedKeys):
+            return run.find(self._wanted(self._asked, run.form))
+        found = [run.within(least, most) for least, most in self._asked.ranges]
+        return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+
+    def _wanted(self, asked: AskedKeys, form: str) -> Encodings:
         found = self._encodings.get(form)
         if found is None:
-            found = self._encodings[form] = self._asked.encodings(form)
+            found = self._encodings[form] = asked.encodings(form)
         return found
 
     def parts(self) -> list[tuple[Fragment, Numbers]]:
         """Return the positions of these rows, ascending, by the ids of their fragments."""
         owners, positions = [], []
         for live in self._coverage.runs:
-            rows = live.run.find(self._wanted(live.run.form))
+            rows = self._rows_of(live.run)
             if not len(rows):
                 continue
             rows = rows[rows < live.starts[-1]]

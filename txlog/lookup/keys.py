@@ -320,6 +320,20 @@ class AskedKeys:
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
+@dataclass(frozen=True)
+class KeyRanges:
+    """Ranges of keys of one column, by their ordered encodings.
+
+    Parameters
+    ----------
+    ranges
+        The least and the largest encoding of each.
+    """
+
+    column: StructField
+    ranges: tuple[tuple[int, int], ...]
+
+
 def _places_in(array: pa.Array, values: pa.Array) -> Numbers:
     """Return where values are among distinct ones; -1: they are not."""
     if not len(values):

@@ -109,6 +109,23 @@ class Run:
             distinct = np.ones(len(numbers), bool)
             np.not_equal(numbers[1:], numbers[:-1], out=distinct[1:])
             numbers = numbers[distinct]
+        starts, stops = self._ends_of(numbers)
+        return self._rows(expanded(starts, np.maximum(stops - starts, 0)))
+
+    def within(self, least: int, most: int) -> Numbers:
+        """Return the rows that may have an encoding of the run's form between two, both included.
+
+        Their order is that of the encodings.
+        """
+        least, most = max(least, self.first), min(most, self.last)
+        if least > most or not self.keys:
+            return np.empty(0, np.int64)
+        numbers = np.array([least >> self.shift, most >> self.shift], np.uint64)
+        starts, stops = self._ends_of(numbers - np.uint64(self.base))
+        return self._rows(np.arange(starts[0], stops[1]))
+
+    def _ends_of(self, numbers: Encodings) -> tuple[Numbers, Numbers]:
+        """Return for each y the first place with it or a larger one, and that behind its last."""
         heads = (numbers >> np.uint64(self.low)).astype(np.int64)
         both = self._zeros_at(np.concatenate([np.maximum(heads - 1, 0), heads]))
         starts = np.where(heads > 0, both[: len(heads)] + 1 - heads, 0)
@@ -117,7 +134,7 @@ class Run:
             lows = numbers & low_mask(self.low)
             starts = self._bound(starts, stops, lows, right=False)
             stops = self._bound(starts, stops, lows, right=True)
-        return self._rows(expanded(starts, np.maximum(stops - starts, 0)))
+        return starts, stops
 
     def _rows(self, places: Numbers) -> Numbers:
         if self.rows is None or not len(places):

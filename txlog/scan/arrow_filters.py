@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.base.arrow import pc
-from txlog.expressions.tree import And, Column, Expression, In, Literal, Or
+from txlog.expressions.operators import OPERATORS, Comparator
+from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
 
@@ -28,8 +29,8 @@ _ALIKE = (
 def values_of_filter(filter: Any, shown: pa.Schema, schema: StructType) -> Expression | None:
     """Return a predicate that is true for all rows for which a filter of a dataset is true.
 
-    It compares columns with values, by `IN`; None if the filter does not say which values rows
-    have, or not in a way that this function knows.
+    It compares columns with values, by `IN` or by their order; None if the filter does not say
+    which values rows have, or not in a way that this function knows.
 
     Parameters
     ----------
@@ -52,6 +53,11 @@ def values_of_filter(filter: Any, shown: pa.Schema, schema: StructType) -> Expre
     except (pa.ArrowException, AttributeError, TypeError, ValueError, StopIteration):
         return None  # Another version of pyarrow, or an expression that has no such form.
     return found if isinstance(found, Expression) else None
+
+
+_SIGNS: dict[str, Comparator] = {
+    one.arrow: one.sign for one in OPERATORS.values() if one.less != one.greater
+}
 
 
 class _Tree:
@@ -104,6 +110,10 @@ class _Tree:
                 return self._within(column, pa.array([value.as_py()], value.type))
             case "equal", [pa.Scalar() as value, Column() as column]:
                 return self._within(column, pa.array([value.as_py()], value.type))
+            case name, [Column() as column, pa.Scalar() as value] if name in _SIGNS:
+                return self._compared(_SIGNS[name], column, value)
+            case name, [pa.Scalar() as value, Column() as column] if name in _SIGNS:
+                return self._compared(OPERATORS[_SIGNS[name]].flipped.sign, column, value)
             case "is_in", [Column() as column, _Options(options)]:
                 return self._within(column, options["value_set"].values)
             case "and" | "and_kleene", parts:
@@ -115,6 +125,10 @@ class _Tree:
             case "if_else", [_, part, pa.Scalar() as other] if not other.as_py():
                 return part if _is_known(part) else None
         return None
+
+    def _compared(self, sign: Comparator, column: Column, value: pa.Scalar) -> Expression | None:
+        found = self._within(column, pa.array([value.as_py()], value.type))
+        return Comparison(sign, column, found.values[0]) if isinstance(found, In) else None
 
     def _within(self, column: Column, values: pa.Array) -> Expression | None:
         """Return that a column has one of some values, if Arrow and txlog compare them alike."""
