@@ -419,6 +419,20 @@ def _narrow(
     return found, plan.explanation
 
 
+def possible_rows(snapshot: Snapshot, where: Expression, rows: pa.Table) -> pa.Table:
+    """Return those of some live files that may have rows for which a predicate is true. Pure.
+
+    `rows` have at least the columns of `possible_columns`; the result has `path` and `dv_id`.
+    """
+    reading = read_plan(snapshot, columns=[], where=where)
+    return _narrow(snapshot, reading, ["path", "dv_id"], None, rows)[0]
+
+
+def possible_columns(snapshot: Snapshot, where: Expression) -> Wanted:
+    """Return the columns of the log that `possible_rows` needs."""
+    return wanted_by(snapshot, read_plan(snapshot, columns=[], where=where))
+
+
 def _first(narrow: Narrow, rows: pa.Table) -> pa.Table:
     return narrow(rows)[0]
 

@@ -32,7 +32,7 @@ from txlog.stats.files import partition_texts
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.store.base import Store
 from txlog.verbs.append import evolved, require_free_names, write_metrics
-from txlog.verbs.same_rows import Replaced, every_file, possible_files, require_same_rows
+from txlog.verbs.same_rows import EVERY_FILE, Replaced, possible_files, require_same_rows
 
 
 class Overwrite(Operation):
@@ -142,8 +142,11 @@ class Overwrite(Operation):
         if self._files.modes.where is not None:
             return possible_files(self._files.modes.where)
         if self._files.modes.partition_mode == "dynamic":
-            return lambda snapshot, rows: _inside(self._files.adds, snapshot)(rows)
-        return every_file
+            return Replaced(
+                lambda _: Wanted(("path", "partition_values")),
+                lambda snapshot, rows: _inside(self._files.adds, snapshot)(rows),
+            )
+        return EVERY_FILE
 
     def _rows_replaced(self, base: Snapshot) -> RowChanges:
         modes = self._files.modes

@@ -33,7 +33,7 @@ from txlog.verbs.append import write_metrics
 from txlog.verbs.create import new_table
 from txlog.verbs.features import clustering_domain
 from txlog.verbs.properties import Asked
-from txlog.verbs.same_rows import every_file, has_other_files
+from txlog.verbs.same_rows import EVERY_FILE, has_other_files
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class ReplaceTable(Operation):
         """Return whether a version has other live files than the one that was written for."""
         if self._written_for is None:
             return False
-        return has_other_files(self.context.store, base, self._written_for, every_file)
+        return has_other_files(self.context.store, base, self._written_for, EVERY_FILE)
 
     def discard(self) -> None:
         """Delete the files that were written for the table."""

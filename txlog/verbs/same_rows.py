@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
 from txlog.base.arrow import pc
-from txlog.base.columns import flat
 from txlog.base.errors import CommitConflictError, NotFoundError, TxlogError
+from txlog.checkpoint.file_rows import Wanted
 from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FEATURE
 from txlog.reconcile.files import file_keys
-from txlog.scan.plan import plan_live
-from txlog.scan.read_plan import read_plan
-from txlog.snapshot.live_files import load_files
+from txlog.scan.lazy_plan import possible_columns, possible_rows
+from txlog.snapshot.live_files import fold_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store
 
-Replaced: TypeAlias = Callable[[Snapshot, pa.Table], pa.Table]
-"""Chooses, of a version's live `FILE_ROWS`, those that a write replaces."""
+
+@dataclass(frozen=True)
+class Replaced:
+    """The choice of the files, of a version's live ones, in which a write replaces rows.
+
+    Parameters
+    ----------
+    columns
+        Returns the columns of `FILE_ROWS` that `choose` needs.
+    choose
+        Chooses among some of the live files.
+    """
+
+    columns: Callable[[Snapshot], Wanted]
+    choose: Callable[[Snapshot, pa.Table], pa.Table]
+
+    def keys(self, store: Store, snapshot: Snapshot) -> pa.ChunkedArray:
+        """Return the keys of these files; of a large table, only keys are kept."""
+
+        def keys(batches: Iterator[tuple[Any, pa.Table]]) -> pa.ChunkedArray:
+            parts = [file_keys(self.choose(snapshot, rows)).chunks for _, rows in batches]
+            return pa.chunked_array(list(chain.from_iterable(parts)), pa.string())
+
+        return fold_files(store, snapshot, self.columns(snapshot), keys, distinct=False)
 
 
 def require_same_rows(store: Store, base: Snapshot, computed_from: int, replaced: Replaced) -> None:
@@ -54,29 +78,36 @@ def has_other_files(store: Store, base: Snapshot, computed_from: int, replaced: 
         before = snapshot_at(store, computed_from)
     except NotFoundError:  # It is another table now, or the log of that version is gone.
         return True
-    known = replaced(before, load_files(store, before).live)
-    rows = replaced(base, load_files(store, base).live)
-    if known.num_rows != rows.num_rows:
-        return True
-    found = pc.is_in(flat(file_keys(rows)), value_set=flat(file_keys(known)))
-    return not pc.all(found).as_py()
+    known, now = replaced.keys(store, before), replaced.keys(store, base)
+    return not (_are_in(now, known) and _are_in(known, now))  # A checkpoint may have one twice.
 
 
-def every_file(_: Snapshot, rows: pa.Table) -> pa.Table:
-    """Return all live files."""
-    return rows
+def _are_in(keys: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.is_in(keys, value_set=others), min_count=0).as_py())
+
+
+def _paths(_: Snapshot) -> Wanted:
+    return Wanted(("path",))
+
+
+EVERY_FILE = Replaced(_paths, lambda _, rows: rows)
+"""All live files."""
 
 
 def possible_files(where: Expression) -> Replaced:
     """Return the choice of the files that may have rows for which a predicate is true."""
 
+    def columns(snapshot: Snapshot) -> Wanted:
+        with suppress(TxlogError):  # As below.
+            return possible_columns(snapshot, where)
+        return _paths(snapshot)
+
     def chosen(snapshot: Snapshot, rows: pa.Table) -> pa.Table:
         if snapshot.supports(FEATURE):  # Files of columns change the rows of other files.
             return rows
         try:
-            planned = plan_live(snapshot, read_plan(snapshot, where=where), rows)
+            return possible_rows(snapshot, where, rows)
         except TxlogError:  # This version has other columns.
             return rows
-        return planned.rows.primaries
 
-    return chosen
+    return Replaced(columns, chosen)
