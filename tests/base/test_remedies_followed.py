@@ -315,6 +315,11 @@ def with_a_vector(path: Path) -> txlog.Table:
     return table
 
 
+def sorted_by_a(root: Path) -> txlog.Table:
+    properties = {"delta.columnMapping.mode": "name", "txlog.sortBy": "a"}
+    return txlog.write(root / "t", ROWS, properties=properties)
+
+
 def indexed(path: Path) -> txlog.Table:
     table = plain(path, properties=MAPPED)
     table.indexes.create("a", name="i")
@@ -742,6 +747,9 @@ CASES: dict[str, Case] = {
     ),
     'verbs/mapped_columns.py: alter.set_properties({"delta.columnMapping.mode": "name"})': Case(
         plain, lambda t: t.alter.rename_column("a", "b"), (called,)
+    ),
+    "verbs/mapped_columns.py: alter.unset_properties(['x'])": Case(
+        sorted_by_a, lambda t: t.alter.drop_columns("a"), (called,)
     ),
     "verbs/mapped_columns.py: indexes.drop('x')": Case(
         indexed, lambda t: t.alter.drop_columns("a"), (called,)

@@ -242,3 +242,22 @@ def test_limits_are_put_back_after_an_error(spark: "SparkSession", tmp_path: Pat
     broken = spark.range(5).selectExpr("id", "raise_error('not this one') AS text")
     with limits(spark, {}), pytest.raises(InvalidInputError, match="not this one"):
         write(broken, tmp_path / "table")
+
+
+def test_executors_sort_the_rows_of_a_table_that_declares_an_order(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    for name in ("ours", "source"):
+        table = txlog.Table.create(tmp_path / name, schema, properties={"txlog.sortBy": "n"})
+        rows = spark.range(1_000, numPartitions=2).selectExpr("id", "id * 7919 % 1009 AS n")
+        if name == "ours":
+            write(rows, table.uri, mode="append")
+        else:
+            rows.write.format("txlog").mode("append").save(table.uri)
+        opened = txlog.Table(table.uri)
+        assert opened.count() == 1_000
+        for fragment in opened.fragments():
+            found = pa.Table.from_batches(fragment.to_batches())["n"].to_pylist()
+            assert len(found) > 1
+            assert found == sorted(found)

@@ -67,6 +67,13 @@ def in_parts(table: txlog.Table) -> None:
     log_file(table, "_last_checkpoint").unlink()
 
 
+def disordered(path: Path) -> txlog.Table:
+    """Return a table with two files that overlap in the column by which rows are sorted."""
+    table = txlog.write(path, pa.table({"id": [1, 3]}), properties={"txlog.sortBy": "id"})
+    table.append(pa.table({"id": [2, 4]}))
+    return table
+
+
 def grown(path: Path) -> txlog.Table:
     table = table_at(path, **{"delta.checkpointInterval": "20"})
     for number in range(110):
@@ -134,6 +141,7 @@ CASES: dict[str, tuple[Callable[[Path], txlog.Table], Damage]] = {
     "file-size": (plain, lambda table: tear(Path(table.scan().file_uris()[-1]))),
     "orphans": (plain, stray),
     "small-files": (grown, none),
+    "out-of-order": (disordered, none),
     "deleted-rows": (plain, lambda table: table.delete("id < 5")),
     "skew": (skewed, none),
     "statistics-missing": (plain, silence),

@@ -73,6 +73,7 @@ VALUES: dict[str, tuple[str, str | None]] = {
     "txlog.logCompactionInterval": NUMBER,
     "txlog.pageRows": NUMBER,
     "txlog.rowGroupRows": NUMBER,
+    "txlog.sortBy": ("x", "zebra"),
     "txlog.writeChecksums": FLAG,
     # One of each prefix, and names that txlog does not know.
     "delta.constraints.c": ("x > 0", "zebra > 0"),

@@ -71,6 +71,7 @@ def change_layout(snapshot: Snapshot, schema: StructType) -> FileLayout:
         folder=FOLDER,
         prefix="cdc",
         mapping_mode=snapshot.mapping_mode,
+        sorts=False,
     )
 
 

@@ -61,6 +61,7 @@ class ColumnWriter:
             self.properties,
             _ONE_FILE,
             mapping_mode=self.plan.form.mapping_mode,
+            sorts=False,
         )
         batches = self._batches(fragment)
         (add,) = write_data_files(self.context.store, batches, layout, effects=self.context.effects)

@@ -6,7 +6,7 @@ Rules: spec/fragments.md, FRG-32.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -172,7 +172,8 @@ def _rewritten(
             some = arrow_array(order[start : start + BATCH_ROWS])
             yield from rows.take(some).combine_chunks().to_batches()
 
-    return write_data_files(context.store, batches(), plan.layout, effects=context.effects)
+    layout = replace(plan.layout, sorts=False)
+    return write_data_files(context.store, batches(), layout, effects=context.effects)
 
 
 def _parts(

@@ -28,6 +28,7 @@ from txlog.data_files.options import (
     parquet_writer,
     written_footer,
 )
+from txlog.data_files.sort_order import SORT_BY, in_order, sort_columns
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.form import physical_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
@@ -53,6 +54,9 @@ ROW_GROUP_ROWS: Threshold = 256 * 1024
 _ROW_GROUP_BYTES: Threshold = 64 * 1024 * 1024
 _BUFFERED_BYTES: Threshold = 512 * 1024 * 1024  # The buffered bytes of all open files.
 _PINNED_BYTES: Threshold = 64 * 1024 * 1024  # The bytes of batches with buffered rows.
+# The bytes of a file of sorted rows in memory, where they are sorted. It is at least one row group.
+_SORTED_BYTES: Threshold = 256 * 1024 * 1024
+_SORTED_TIMES: Threshold = 4  # So many bytes in memory have about one byte in a file.
 # The number of open files; the usual limit of a process is a thousand.
 _OPEN_FILES: Threshold = 200
 
@@ -73,12 +77,22 @@ class FileLayout:
     mapping_mode: str = "none"  # The column mapping; the columns above have logical names.
     writer_properties: WriterProperties = DEFAULT
     materializes: bool = False  # Whether files also have partition columns.
+    sorts: bool = True  # Whether rows get the order that the table's property declares.
 
     @cached_property
     def codec(self) -> str:
         """The name of the compression of the files."""
         asked = self.writer_properties.compression
         return asked or str(self.properties.get("delta.parquet.compression.codec"))
+
+    @cached_property
+    def sort_by(self) -> tuple[str, ...]:
+        """The columns by which the rows of each file are sorted, by their names in files."""
+        if not self.sorts or self.properties.raw.get(SORT_BY) is None:
+            return ()
+        names = sort_columns(self.properties, self.schema, self.partition_by)
+        columns = {one.name: one.name_in_files(self.mapping_mode) for one in self.schema.fields}
+        return tuple(columns[name] for name in names)
 
     @cached_property
     def row_schema(self) -> StructType:
@@ -296,7 +310,15 @@ class _Writer:
         file.buffered.append(part)
         file.buffered_rows += part.num_rows
         file.buffered_bytes += part.nbytes
-        if file.buffered_rows >= self._row_group_rows or file.buffered_bytes >= _ROW_GROUP_BYTES:
+        sorts = bool(self._layout.sort_by)
+        if sorts and file.buffered_bytes >= min(
+            _SORTED_BYTES, _SORTED_TIMES * self._layout.target_file_bytes
+        ):
+            self._close(values)
+            return
+        if not sorts and (
+            file.buffered_rows >= self._row_group_rows or file.buffered_bytes >= _ROW_GROUP_BYTES
+        ):
             self._flush(file)
         limit = self._layout.max_rows_per_file
         full = limit is not None and file.rows + file.buffered_rows >= limit
@@ -304,10 +326,12 @@ class _Writer:
             self._close(values)
 
     def _flush(self, file: _OpenFile) -> None:
-        """Write the buffered rows as one row group."""
+        """Write the buffered rows as one row group; those of a sorted file as all of its groups."""
         if not file.buffered_rows:
             return
         table = pa.Table.from_batches(file.buffered, schema=self._schema)
+        if self._layout.sort_by:
+            table = in_order(table, self._layout.sort_by)
         with encoding_errors(self._layout.writer_properties):
             if file.writer is None:
                 file.writer = self._parquet_writer(file, table)
@@ -344,6 +368,8 @@ class _Writer:
     def _bound_memory(self) -> None:
         buffered = sum(file.buffered_bytes for file in self._open.values())
         if buffered > _BUFFERED_BYTES:
+            if self._layout.sort_by:
+                self.finish()
             for file in self._open.values():
                 self._flush(file)
             buffered = 0

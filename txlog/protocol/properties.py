@@ -167,6 +167,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "txlog.deletionVectors": (_on_use, None),
     "txlog.pageRows": (_positive, None),
     "txlog.rowGroupRows": (_positive, None),
+    "txlog.sortBy": (_column_paths, None),
     "txlog.logCompactionInterval": (_positive, None),
     "txlog.writeChecksums": (_flag, False),
 }
@@ -465,6 +466,7 @@ _UNBINDING = (
     "txlog.logCompactionInterval",
     "txlog.pageRows",
     "txlog.rowGroupRows",
+    "txlog.sortBy",
     "txlog.writeChecksums",
 )
 

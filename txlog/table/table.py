@@ -540,6 +540,15 @@ class Table(Handle, RowVerbs):
         return dict(self._snapshot.metadata.configuration)
 
     @property
+    def sort_columns(self) -> list[str]:
+        """The columns by which the rows of each file are sorted (`txlog.sortBy`)."""
+        from txlog.data_files.sort_order import sort_columns
+
+        snapshot = self._snapshot
+        found = sort_columns(snapshot.properties, snapshot.schema, snapshot.partition_columns)
+        return list(found)
+
+    @property
     def partition_columns(self) -> list[str]:
         """The partition columns, in order."""
         return list(self._snapshot.partition_columns)

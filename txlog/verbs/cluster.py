@@ -30,6 +30,7 @@ from txlog.data_files.rewrite import (
     RewritePlan,
     bytes_left,
     moved_rows,
+    order_of,
     plan_rewrite,
     require_movable,
     require_partition_columns,
@@ -64,6 +65,7 @@ class ClusterOptions:
     columns: tuple[tuple[str, ...], ...]  # Paths.
     curve: Curve
     task_bytes: int = _TASK_BYTES
+    sort_by: tuple[str, ...] = ()  # The order within files, if it is not that of the curve.
 
 
 class Cluster(Rewrite):
@@ -148,7 +150,7 @@ class Cluster(Rewrite):
         plan = plan_rewrite(base, self._options.of_optimize(base.properties))
         groups = _by_partition(fragments)
         replaced = [fragment for group in groups for fragment in group]
-        self._write(plan, groups, wanted)
+        self._written.extend(write_clustered(self.context, plan, groups, wanted))
         if not replaced:
             return None
         rows = scan.rows_at(file.path for fragment in replaced for file in fragment.files)
@@ -168,22 +170,24 @@ class Cluster(Rewrite):
             metrics=optimize_metrics(rows, self._written),
         )
 
-    def _write(
-        self, plan: RewritePlan, groups: Iterable[list[Fragment]], wanted: ClusterOptions
-    ) -> None:
-        """Rewrite partitions: small ones together, large ones in ranges that fit a task."""
-        small: list[list[Fragment]] = []
-        for group in groups:
-            tasks = -(-sum(map(bytes_left, group)) // wanted.task_bytes)
-            if tasks > 1:
-                self._written.extend(_in_ranges(self.context, plan, group, wanted, tasks))
-            else:
-                small.append(group)
-        write = partial(_sorted, self.context, plan, wanted)
-        written = map_all(
-            self.context.engine, write, small, undo=partial(discard_groups, self.context.store)
-        )
-        self._written.extend(add for adds in written for add in adds)
+
+def write_clustered(
+    context: Context, plan: RewritePlan, groups: Iterable[list[Fragment]], wanted: ClusterOptions
+) -> Iterator[Add]:
+    """Rewrite groups of files, and yield the new ones: small groups together, others in ranges.
+
+    A range fits a task.
+    """
+    small: list[list[Fragment]] = []
+    for group in groups:
+        tasks = -(-sum(map(bytes_left, group)) // wanted.task_bytes)
+        if tasks > 1:
+            yield from _in_ranges(context, plan, group, wanted, tasks)
+        else:
+            small.append(group)
+    write = partial(_sorted, context, plan, wanted)
+    written = map_all(context.engine, write, small, undo=partial(discard_groups, context.store))
+    yield from (add for adds in written for add in adds)
 
 
 def _names(columns: Iterable[Sequence[str]]) -> list[str]:
@@ -321,7 +325,9 @@ def _alive(context: Context, plan: RewritePlan, fragment: Fragment) -> Iterator[
 def _written_in_order(
     context: Context, plan: RewritePlan, rows: pa.Table, key: Numbers, wanted: ClusterOptions
 ) -> list[Add]:
-    if len(wanted.columns) == 1:  # The number of values that the keys of one column distinguish.
+    if wanted.sort_by:
+        order = arrow_array(order_of(rows, wanted.sort_by), pa.int64())
+    elif len(wanted.columns) == 1:  # The number of values that the keys of one column distinguish.
         order = pc.array_sort_indices(column_at(rows, wanted.columns[0]))
     else:
         order = arrow_array(np.argsort(key, kind="stable"), pa.int64())
@@ -330,7 +336,8 @@ def _written_in_order(
         for start in range(0, len(order), BATCH_ROWS):
             yield from rows.take(order.slice(start, BATCH_ROWS)).combine_chunks().to_batches()
 
-    return write_data_files(context.store, batches(), plan.layout, effects=context.effects)
+    layout = replace(plan.layout, sorts=False)
+    return write_data_files(context.store, batches(), layout, effects=context.effects)
 
 
 @dataclass(frozen=True)

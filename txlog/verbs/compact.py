@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -28,14 +29,15 @@ from txlog.data_files.rewrite import (
     rewrite_all,
     rows_in,
 )
+from txlog.data_files.sort_order import files_in_order, has_order, sort_columns
 from txlog.data_files.write import discard_files
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.scan.read_plan import choose_columns
-from txlog.schema.arrow import arrow_type
-from txlog.schema.types import StructField, type_name
+from txlog.schema.types import type_name
 from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.cluster import ClusterOptions, write_clustered
 from txlog.verbs.rewrite import Rewrite, optimize_metrics
 
 MAX_DELETED_FRACTION = 0.05
@@ -45,6 +47,7 @@ AUTO_FILES = 50
 
 
 _SMALL = 0.75  # A fraction of the target size.
+_FULL = 0.9  # The size of files in order, as a fraction of the target size.
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,31 @@ def _filled(fragments: Sequence[Fragment], wanted: Limits) -> list[tuple[Fragmen
     return [tuple(group) for group in groups]
 
 
+def _out_of_order(files: Sequence[tuple[Fragment, bool]], wanted: Limits) -> list[list[Fragment]]:
+    """Return the runs of adjacent files to write again, from those of a partition by their values.
+
+    Parameters
+    ----------
+    files
+        Each with whether its values overlap with those of another file.
+    """
+    found = []
+    odd = groupby(
+        files, lambda one: one[1] or wanted.is_small(one[0]) or wanted.is_fragmented(one[0])
+    )
+    for is_odd, group in odd:
+        run = list(group)
+        fragments = [fragment for fragment, _ in run]
+        size = sum(map(bytes_left, fragments))
+        count = -(-size // max(1, int(_FULL * wanted.target_bytes)))
+        if wanted.max_rows is not None:
+            count = max(count, -(-sum(one.num_rows or 0 for one in fragments) // wanted.max_rows))
+        overlap = any(is_over for _, is_over in run)
+        if is_odd and (overlap or len(run) > count or any(map(wanted.is_fragmented, fragments))):
+            found.append(fragments)
+    return found
+
+
 class Compact(Rewrite):
     """Rewrite small and fragmented files into fewer files, in one commit that changes no row."""
 
@@ -164,7 +192,8 @@ class Compact(Rewrite):
             Only files of partitions for which this is true.
         sort_by
             Columns by which the rows of each new file are sorted. A small unsorted file is
-            rewritten even if it is the only one.
+            rewritten even if it is the only one. Without them, files are put in the order that the
+            table's `txlog.sortBy` declares, also across files.
         auto_from
             A property of the table requests it: only groups of so many files are rewritten.
 
@@ -195,18 +224,34 @@ class Compact(Rewrite):
         sort_by = _sort_columns(base, self._sort_by)
         options = self._options.of_optimize(base.properties)
         wanted = limits(options, *self._asked)
-        plan = plan_changes(self.context, base, self._where, wanted.possible)
+        declared = () if sort_by else self._declared(base)
+        possible = None if declared else wanted.possible
+        plan = plan_changes(self.context, base, self._where, possible)
         require_partition_columns(plan.reading.where, base)
-        groups = [
-            group
-            for group in choose_groups(plan.fragments, wanted, alone=bool(sort_by))
-            if len(group) >= (self._auto_from or 1)
-        ]
         replaced: list[Fragment] = []
         rewriting = plan_rewrite(base, options)
+        fragments: Sequence[Fragment] = plan.fragments
+        if declared:
+            ordered = files_in_order(base, plan.files.rows, fragments, declared[0])
+            runs = [run for files in ordered for run in _out_of_order(files, wanted)]
+            known = {one.id for files in ordered for one, _ in files}
+            fragments = [one for one in fragments if one.id not in known]
+            size = max(1, int(_FULL * wanted.target_bytes))
+            by = ClusterOptions(((declared[0],),), "z-order", size, declared)
+            # A range is one file: its size was chosen so.
+            large = replace(rewriting.layout, target_file_bytes=2 * wanted.target_bytes)
+            whole = replace(rewriting, layout=large)
+            self._written.extend(write_clustered(self.context, whole, runs, by))
+            replaced.extend(one for run in runs for one in run)
+            sort_by = declared
+        groups = [
+            group
+            for group in choose_groups(fragments, wanted, alone=bool(self._sort_by))
+            if len(group) >= (self._auto_from or 1)
+        ]
         for group, adds in rewrite_all(self.context, rewriting, groups, sort_by=sort_by):
             as_many = len(adds) >= len(group) and not any(map(wanted.is_fragmented, group))
-            if as_many and (not sort_by or self._is_sorted(rewriting, group, sort_by)):
+            if as_many and (not self._sort_by or self._is_sorted(rewriting, group, sort_by)):
                 # The files are already packed better than a rewrite would.
                 tidied(partial(discard_files, self.context.store, adds))
                 continue
@@ -226,6 +271,12 @@ class Compact(Rewrite):
             metrics=optimize_metrics(rows, self._written),
         )
 
+    def _declared(self, base: Snapshot) -> tuple[str, ...]:
+        """Return the columns by which the files of a table are to be ordered."""
+        if self._auto_from is not None:  # It must stay cheap.
+            return ()
+        return sort_columns(base.properties, base.schema, base.partition_columns)
+
     def _is_sorted(
         self, plan: RewritePlan, group: Sequence[Fragment], sort_by: Sequence[str]
     ) -> bool:
@@ -238,9 +289,9 @@ class Compact(Rewrite):
 
 def _sort_columns(base: Snapshot, sort_by: Sequence[str]) -> tuple[str, ...]:
     """Return the names of columns as the table spells them; refuse types without an order."""
-    columns = choose_columns(base.schema, sort_by, _has_order)
+    columns = choose_columns(base.schema, sort_by, has_order)
     for column in columns:
-        if not _has_order(column):
+        if not has_order(column):
             raise InvalidInputError(
                 argument="sort_by",
                 field=column.name,
@@ -248,11 +299,3 @@ def _sort_columns(base: Snapshot, sort_by: Sequence[str]) -> tuple[str, ...]:
                 remedy="Choose another column",
             )
     return tuple(column.name for column in columns)
-
-
-def _has_order(column: StructField) -> bool:
-    try:
-        pc.sort_indices(pa.nulls(0, arrow_type(column.type)))
-    except pa.ArrowException:
-        return False
-    return True

@@ -23,8 +23,10 @@ from txlog.base.texts import runs_text
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.commit.context import Context
+from txlog.data_files.sort_order import SORT_BY, files_in_order, sort_columns
+from txlog.fragments.fragment import fragments_of
 from txlog.fragments.ids import tag_texts
-from txlog.fragments.rows import FIELDS_TAG, deleted_counts
+from txlog.fragments.rows import FEATURE, FIELDS_TAG, deleted_counts, fragment_rows
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys, decode_path
 from txlog.log.segment import complete_checkpoints, incomplete_checkpoints, rebuildable
@@ -40,7 +42,7 @@ from txlog.snapshot.load import list_log, newest_sound
 from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import stamped_from
-from txlog.stats.files import num_records
+from txlog.stats.files import num_records, physical_rows
 from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import locate
 from txlog.store.places import names_below
@@ -498,6 +500,15 @@ def _layout(case: _Case) -> Iterator[Finding]:
             "Each costs requests, and a row in the log and in each scan plan",
             "optimize.compact() merges them",
         )  # fmt: skip
+    over = _out_of_order(case)
+    if over:
+        yield Finding(
+            "out-of-order", "advice", None, over,
+            f"{over} of {len(sizes)} files overlap in {case.snapshot.properties.raw[SORT_BY]}, by "
+            f"which {SORT_BY} orders the rows",
+            "Scans and look-ups of few keys read several files",
+            "optimize.compact() puts them in order",
+        )  # fmt: skip
     deleted = numpy_array(pc.fill_null(flat(deleted_counts(rows)), 0))
     counts = numpy_array(pc.fill_null(flat(num_records(rows)), 0))
     heavy = int(np.count_nonzero((counts > 0) & (deleted * 4 > counts)))
@@ -517,6 +528,18 @@ def _layout(case: _Case) -> Iterator[Finding]:
                 "Work that is distributed by partition waits for it",
                 "Partition by other columns, or cluster instead",
             )  # fmt: skip
+
+
+def _out_of_order(case: _Case) -> int:
+    """Return the number of files that overlap in the first column by which rows are sorted."""
+    snapshot = case.snapshot
+    names = sort_columns(snapshot.properties, snapshot.schema, snapshot.partition_columns)
+    if not names:
+        return 0
+    found = fragment_rows(case.live, listed=snapshot.supports(FEATURE))
+    fragments = fragments_of(found, physical_rows(found))
+    ordered = files_in_order(snapshot, found, fragments, names[0])
+    return sum(is_over for files in ordered for _, is_over in files)
 
 
 # Statistics --------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from txlog.data_files.deletions import adds_of
 from txlog.data_files.lengths import declared_type
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite, rewrite_all
+from txlog.data_files.sort_order import SORT_BY, sort_columns
 from txlog.expressions.bind import column_path, columns_of
 from txlog.expressions.tree import quote_name
 from txlog.fragments.rows import FEATURE
@@ -106,7 +107,8 @@ class RenameColumn(ChangeSchema):
             below = _is_in(listed, path)
             return (*path[:-1], self._new_name, *listed[len(path) :]) if below else listed
 
-        return _with_stats_columns(base, other)
+        changed = _with_stats_columns(base, other)
+        return _with_listed(base, changed, SORT_BY, other)
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
         """Return both names as Delta's parameters."""
@@ -316,15 +318,24 @@ def _with_stats_columns(
     base: Snapshot, other: Callable[[FieldPath], FieldPath | None]
 ) -> Mapping[str, str | None]:
     """Return the properties with changed statistics columns; None removes a column."""
-    current = base.metadata.configuration
-    listed: Sequence[FieldPath] | None = base.properties.get(LISTED)
-    if listed is None or current.get(LISTED) is None:
+    return _with_listed(base, base.metadata.configuration, LISTED, other)
+
+
+def _with_listed(
+    base: Snapshot,
+    current: Mapping[str, str | None],
+    name: str,
+    other: Callable[[FieldPath], FieldPath | None],
+) -> Mapping[str, str | None]:
+    """Return properties with changed columns in one of them; None removes a column."""
+    listed: Sequence[FieldPath] | None = base.properties.get(name)
+    if listed is None or current.get(name) is None:
         return current
     changed = [other(path) for path in listed]
     if changed == list(listed):
         return current
     texts = [".".join(map(quote_name, path)) for path in changed if path is not None]
-    return {**current, LISTED: ",".join(texts)}
+    return {**current, name: ",".join(texts)}
 
 
 def without_lost_columns(
@@ -342,6 +353,12 @@ def without_lost_columns(
     kept = [text for text in texts if _has_statistics(schema, partition_by, text)]
     if len(kept) < len(texts):
         configuration[LISTED] = ",".join(kept)
+    if configuration.get(SORT_BY) is not None:
+        ordered = sort_columns(Properties(configuration), schema, partition_by)
+        if len(ordered) < len(Properties(configuration).get(SORT_BY) or ()):
+            configuration[SORT_BY] = ",".join(map(quote_name, ordered))
+            if not ordered:
+                del configuration[SORT_BY]
     stored = [column for column in schema.fields if column.name not in partition_by]
     there = {column.name_in_files(base.mapping_mode) for column in stored}
     for definition in index_definitions(configuration).values():
@@ -394,6 +411,13 @@ def _require_kept_apart(base: Snapshot, path: FieldPath) -> None:
                 reason=f"the index {definition.name} is over it",
                 remedy=f"Choose another column, or indexes.drop({definition.name!r}) first",
             )
+    if any(_is_in(ordered, path) for ordered in base.properties.get(SORT_BY) or ()):
+        raise InvalidInputError(
+            argument="columns",
+            field=".".join(path),
+            reason=f"rows are sorted by it ({SORT_BY})",
+            remedy=f"Choose another column, or alter.unset_properties([{SORT_BY!r}]) first",
+        )
     if any(_is_in(clustered, names) for clustered in clustering_columns(base)):
         raise InvalidInputError(
             argument="columns",

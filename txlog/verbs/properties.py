@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.data_files.sort_order import require_sort_columns
 from txlog.protocol.properties import (
     CHECK_PREFIX,
     INDEX_PREFIX,
@@ -99,6 +100,7 @@ class Asked:
             The columns with statistics, or those of an index that the caller gives, are not there.
         """
         require_stats_columns(schema, partition_by, Properties(configuration))
+        require_sort_columns(schema, partition_by, Properties(configuration))
         there = {
             column.name_in_files(mode)
             for column in schema.fields

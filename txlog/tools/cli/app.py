@@ -263,12 +263,14 @@ def schema(
 ) -> None:
     """List the columns."""
     found = _open(table, version, timestamp)
+    places = {name: place for place, name in enumerate(found.sort_columns, 1)}
     rows = [
         {
             "name": field.name,
             "type": str(field.type),
             "nullable": field.nullable,
             "partition": field.name in found.partition_columns,
+            **({"sorted": places.get(field.name)} if places else {}),
         }
         for field in found.schema
     ]
