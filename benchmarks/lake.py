@@ -4,9 +4,10 @@
     python benchmarks/lake.py --parts spark --files 100000 1000000
 
 Each run is a process of its own; imports and a first small call are not timed. deltalake does the
-same beside txlog, on a table of its own. The data files of the tables for Spark do not exist: what
-is timed is the call that makes the frame, in which Spark reads the list of files. Nor do those of
-large logs: what is measured there is planning, committing, and writing checkpoints.
+same beside txlog, on a table of its own. Beside merges on Spark, Spark reads and writes the same
+rows as plain Parquet files, in the same session. The data files of the tables that Spark reads do
+not exist: what is timed is the call that makes the frame, in which Spark reads the list of files.
+Nor do those of large logs: what is measured there is planning, committing, and writing checkpoints.
 """
 
 from __future__ import annotations
@@ -130,6 +131,80 @@ def spark_read(columns: list[str], size: int, folder: Path, memory: str) -> dict
     return {"seconds": seconds, "cpu": 0.0, "heap": held / 1e6}
 
 
+ROWS_PER_FILE = 20
+MERGE = {
+    # Nine of ten rows of the table have one key, so every file has rows that change.
+    "merge, one key in 9 of 10 rows": "SELECT id AS k, id % 5 = 0 AS gone FROM range(0, {most}, 4)",
+    "merge, 2% of the keys": "SELECT id AS k, id % 5 = 0 AS gone FROM range(0, {few})",
+}
+
+
+def merge_table(case: str, files: int, folder: Path) -> Path:
+    import txlog
+
+    is_skewed = case.startswith("merge, one key")
+    root = folder / f"merge-{'skewed' if is_skewed else 'sorted'}-{files}"
+    if not root.exists():
+        rows = files * ROWS_PER_FILE
+        keys = [0 if n % 10 and is_skewed else n for n in range(rows)]
+        each = txlog.WriteOptions(max_rows_per_file=ROWS_PER_FILE)
+        data = pa.table({"k": keys, "n": range(rows)})
+        txlog.write(root, data, options=each, storage_options=RELAXED)
+    return root
+
+
+def spark_merges(case: str, size: int, folder: Path, memory: str) -> dict[str, dict[str, float]]:
+    """Time a merge, and the same join of the same files with Spark's own reader and writer."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+
+    from txlog import spark_ext
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder
+    builder = builder.master("local[2]").config("spark.driver.memory", memory)
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+
+    def source(files: int) -> Any:
+        rows = files * ROWS_PER_FILE
+        return spark.sql(MERGE[case].format(most=rows * 4 // 3, few=rows // 50))
+
+    def by_txlog(files: int, root: Path, target: Path) -> None:
+        shutil.copytree(root, target, copy_function=os.link)
+        merger = spark_ext.table(spark, target).merge(source(files), "target.k = source.k")
+        merger = merger.when_matched_delete("source.gone AND target.k > 0")
+        merger = merger.when_matched_update({"n": "-target.n"})
+        start = time.perf_counter()
+        merger.when_not_matched_insert({"k": "source.k", "n": "0"}).execute()
+        seconds.append(time.perf_counter() - start)
+
+    def by_parquet(files: int, root: Path, target: Path) -> None:
+        start = time.perf_counter()
+        old = spark.read.parquet(str(root)).withColumn("old", F.lit(True)).alias("target")
+        new = source(files).withColumn("new", F.lit(True)).alias("source")
+        rows = old.join(new, F.expr("target.k = source.k"), "full")
+        rows = rows.where(
+            "NOT coalesce(old AND new AND source.gone AND target.k > 0, false)"
+        ).selectExpr(
+            "coalesce(target.k, source.k) AS k",
+            "CASE WHEN old IS NULL THEN 0 WHEN new THEN -target.n ELSE target.n END AS n",
+        )
+        rows.write.parquet(str(target))
+        seconds.append(time.perf_counter() - start)
+
+    seconds: list[float] = []
+    found = {}
+    # What comes first also pays for the first reading of the files, so the second time counts.
+    for files in (100, size, size):
+        for name, work in (("txlog", by_txlog), ("Spark", by_parquet)):
+            target = folder / "work"
+            shutil.rmtree(target, ignore_errors=True)
+            work(files, merge_table(case, files, folder), target)
+            found[name] = {"seconds": seconds[-1], "cpu": 0.0, "heap": 0.0}
+    spark.stop()
+    return found
+
+
 WARM = 10_000  # The files of the table for the first call.
 ONE_PARTITION = "region = 'r03' and day = '2026-01-05'"
 
@@ -194,6 +269,8 @@ SPARK = {"not partitioned": ["id", "n0"], "partitioned": ["id", "day"]}
 
 
 def once(part: str, case: str, engine: str, size: int, given: argparse.Namespace) -> Any:
+    if part == "merge":
+        return spark_merges(case, size, given.folder, given.memory)
     if part == "spark":
         return spark_read(SPARK[case], size, given.folder, given.memory)
     if part == "make":
@@ -233,8 +310,11 @@ def main() -> None:
     parser.add_argument("--files", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--log-files", type=int, nargs="+", default=[1_000_000, 3_000_000])
     parser.add_argument("--bulk-files", type=int, nargs="+", default=[200_000])
+    parser.add_argument("--merge-files", type=int, nargs="+", default=[10_000])
     parser.add_argument("--memory", default="3g", help="of Spark's driver")
-    parser.add_argument("--parts", nargs="+", default=["wide", "small", "log", "bulk", "spark"])
+    parser.add_argument(
+        "--parts", nargs="+", default=["wide", "small", "log", "bulk", "spark", "merge"]
+    )
     parser.add_argument("--dry", action="store_true", help="only print")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -249,11 +329,19 @@ def main() -> None:
         *(("log", case, size) for size in given.log_files for case in LOG),
         *(("bulk", case, size) for size in given.bulk_files for case in BULK),
         *(("spark", case, size) for size in given.files for case in SPARK),
+        *(("merge", case, size) for size in given.merge_files for case in MERGE),
     ]
     lines = ["| | columns or files | s | CPU s | MB | deltalake s | CPU s | MB | ratio, CPU |"]
     lines.append("|---|---|---|---|---|---|---|---|---|")
     for part, case, size in cases:
         if part not in given.parts:
+            continue
+        if part == "merge":  # Both in one session.
+            both = [measured(part, case, "", size, given) for _ in range(given.repeat)]
+            mine, other = (median(r[n]["seconds"] for r in both) for n in ("txlog", "Spark"))
+            cells = f"{mine:.2f} | – | – | {other:.2f} (plain Spark) | – | – | {mine / other:.2f}"
+            lines.append(f"| {case} | {size:,} | {cells} (s) |")
+            print(lines[-1], flush=True)
             continue
         engines = ["txlog"] if part in ("spark", "log") else list(ENGINES)
         runs: dict[str, list[Any]] = {engine: [] for engine in engines}

@@ -370,14 +370,29 @@ def within(column: Expression, distinct: pa.Array) -> Expression:
     distinct
         Ascending, without null.
     """
-    if len(distinct) <= _FEW:
-        return In(column, _literals(distinct))
-    step = -(-len(distinct) // _RANGES)
-    starts = np.arange(0, len(distinct), step)
-    firsts = _literals(distinct.take(arrow_array(starts)))
-    ends = np.minimum(starts + step, len(distinct)) - 1
-    lasts = _literals(distinct.take(arrow_array(ends)))
-    return Or(tuple(column.between(first, last) for first, last in zip(firsts, lasts, strict=True)))
+    return within_spans(column, distinct, distinct)
+
+
+def within_spans(column: Expression, firsts: pa.Array, lasts: pa.Array) -> Expression:
+    """Return a predicate that is true of all rows in which a column is in one of some spans.
+
+    Parameters
+    ----------
+    firsts, lasts
+        The ends of the spans, without null. They are ascending, and no span overlaps another.
+    """
+    if len(firsts) <= _FEW and firsts.equals(lasts):
+        return In(column, _literals(firsts))
+    step = -(-len(firsts) // _RANGES)
+    starts = np.arange(0, len(firsts), step)
+    ends = np.minimum(starts + step, len(firsts)) - 1
+    ranges = zip(
+        _literals(firsts.take(arrow_array(starts))),
+        _literals(lasts.take(arrow_array(ends))),
+        strict=True,
+    )
+    parts = tuple(column.between(first, last) for first, last in ranges)
+    return parts[0] if len(parts) == 1 else Or(parts)
 
 
 def _literals(values: pa.Array) -> tuple[Literal, ...]:

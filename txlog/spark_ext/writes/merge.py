@@ -36,6 +36,7 @@ from txlog.spark_ext.writes.row_changes import (
 )
 from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.spark_ext.writes.small_sources import small_merge
+from txlog.spark_ext.writes.source_keys import SourceKeys
 from txlog.spark_ext.writes.write_frame import require_batch
 from txlog.table.merge import TableMerger
 from txlog.table.seam import context_of, open_table
@@ -188,6 +189,8 @@ class SparkMerge(SparkChange):
         self._clauses = tuple(clauses)
         self._alias = alias
         self._merges_schema = merges_schema
+        # Of the last attempt at all files: true for the rows that have a key of the source.
+        self._matching: Expression | None = None
 
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
@@ -213,6 +216,24 @@ class SparkMerge(SparkChange):
         found = target.join(self._source, as_column(self._predicate), "left_semi")
         with before_commit():
             return not found.isEmpty()
+
+    def changed(self, base: Snapshot) -> RowChanges:
+        """Let Spark compute the merge with a version: see `SparkChange.changed`."""
+        self._matching = None
+        keys = None
+        if all(clause.kind != "not_matched_by_source" for clause in self._clauses):
+            keys = SourceKeys.of(
+                self._predicate,
+                self._source,
+                alias=self._alias,
+                target=base.schema,
+                columns=frame_schema(self._source.schema),
+            )
+        if keys is None:
+            return super().changed(base)
+        with keys.kept():
+            self._matching = keys.where()
+            return super().changed(base)
 
     def planned(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> PlannedChange:
         """Return the rows of the join that a clause applies to, with their new values."""
@@ -255,7 +276,8 @@ class SparkMerge(SparkChange):
         if "not_matched_by_source" in kinds:
             return None
         columns = frame_schema(self._source.schema)
-        return _of_target(self._predicate, self._alias, base.schema, columns)
+        of_target = _of_target(self._predicate, self._alias, base.schema, columns)
+        return _all_of([one for one in (of_target, self._matching) if one is not None])
 
     def _name(self, kinds: set[Kind]) -> str | None:
         """Return the alias of the table's frame."""
@@ -442,6 +464,11 @@ def _of_target(
         )
         if is_alike(plain, schema):
             parts.append(plain)
+    return _all_of(parts)
+
+
+def _all_of(parts: Sequence[Expression]) -> Expression | None:
+    """Return the condition that all of some are true; None without any."""
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else And(tuple(parts))

@@ -72,7 +72,7 @@ def small_merge(
     columns = frame_schema(source.schema)
     if not all(_is_flat(field.type) for field in columns.fields):  # Other values have any size.
         return None
-    sides = _sides(source, columns, alias, schema, [predicate, *_texts(clauses)])
+    sides = sides_of(source, columns, alias, schema, [predicate, *_texts(clauses)])
     if sides is None or not _is_plain_condition(predicate, sides):
         return None
     if not all(_is_plain_clause(clause, sides) for clause in clauses):
@@ -111,7 +111,7 @@ def _texts(clauses: Sequence[Clause]) -> list[Any]:
     return found
 
 
-def _sides(
+def sides_of(
     source: DataFrame,
     columns: StructType,
     alias: str | None,

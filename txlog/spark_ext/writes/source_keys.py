@@ -1,0 +1,181 @@
+"""The keys of a merge's source: they exclude files of the table before Spark's join reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
+from txlog.base.errors import InvalidInputError
+from txlog.base.thresholds import Threshold
+from txlog.expressions.bind import bind
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import And, Column, Expression, quote_name
+from txlog.lookup.keys import within, within_spans
+from txlog.schema.types import WHOLE_NUMBERS, PrimitiveType, StructType
+from txlog.spark_ext.engine import before_commit
+from txlog.spark_ext.reads.predicates import as_spark
+from txlog.spark_ext.writes.conditions import is_alike, is_plain_text
+from txlog.spark_ext.writes.small_sources import sides_of
+from txlog.verbs.merge.condition import Key, Sides, by_own_names, conjuncts, merge_condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SPANS: Threshold = 1_024  # Into so many parts the range of the keys is divided.
+_TEXTS: Threshold = 1_024  # So many distinct texts come to the driver; of more, only the ends.
+
+
+class SourceKeys:
+    """The keys by which a merge's condition compares columns of the table with a frame."""
+
+    def __init__(self, source: DataFrame, sides: Sides, keys: tuple[Key, ...]) -> None:
+        self._source = source
+        self._sides = sides
+        self._keys = keys
+
+    @classmethod
+    def of(
+        cls,
+        predicate: Any,
+        source: DataFrame,
+        *,
+        alias: str | None,
+        target: StructType,
+        columns: StructType,
+    ) -> SourceKeys | None:
+        """Return the keys of a condition, or None if it has none that txlog compares as Spark does.
+
+        The rows of a source that depends on chance or on the order of its rows may differ each time
+        they are computed, so such a source has no keys, either.
+        """
+        if not isinstance(predicate, str) or not is_plain_text(predicate):
+            return None
+        try:
+            parts = conjuncts(parse_sql(predicate))
+        except InvalidInputError:
+            return None
+        sides = sides_of(source, columns, alias, target, [predicate])
+        if sides is None:
+            return None
+        keys = tuple(key for part in parts for key in _keys(part, sides))
+        return cls(source, sides, keys) if keys and _is_repeatable(source) else None
+
+    def where(self) -> Expression | None:
+        """Return a predicate that is true of all rows of the table that can match; None: any row.
+
+        Spark computes the keys of all rows of the source. At most a few thousand values come to
+        this process.
+
+        Raises
+        ------
+        EngineError, InvalidInputError
+            Spark cannot compute the source.
+        """
+        with before_commit():
+            found = [part for key in self._keys for part in self._of_key(key)]
+        if not found:
+            return None
+        return found[0] if len(found) == 1 else And(tuple(found))
+
+    def _of_key(self, key: Key) -> Iterator[Expression]:
+        target = by_own_names(key.target, self._sides)
+        name = self._sides.name(_column(key.source).path[0])
+        rows = self._source.select(self._source[quote_name(name)].alias("key"))
+        kind = _column(key.source).type
+        divides = isinstance(kind, PrimitiveType) and kind.name in (*WHOLE_NUMBERS, "date")
+        part = _spans(target, rows) if divides else _values(target, rows)
+        # Spark's reader evaluates it, too. It would not read a predicate that it understands
+        # otherwise.
+        if part is not None and as_spark(bind(part, self._sides.target)) is not None:
+            yield part
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the rows of the source within the context, so that Spark computes them once."""
+        level = self._source.storageLevel
+        if level.useMemory or level.useDisk:  # The caller keeps them.
+            yield
+            return
+        self._source.persist()
+        try:
+            yield
+        finally:
+            self._source.unpersist()
+
+
+def _keys(part: Expression, sides: Sides) -> Iterator[Key]:
+    """Yield the key of a part of a condition, if it compares two columns as Spark does."""
+    try:
+        resolved = sides.resolved(part)
+        if not is_alike(resolved, sides.schema):
+            return
+        found = merge_condition(part, sides).keys
+    except InvalidInputError:
+        return
+    for key in found:
+        columns = [one for one in (key.target, key.source) if isinstance(one, Column)]
+        if len(columns) == 2 and all(len(one.path) == 1 for one in columns) and not key.nulls_match:
+            yield key
+
+
+def _column(value: Expression) -> Column:
+    assert isinstance(value, Column)
+    return value
+
+
+def _is_repeatable(source: DataFrame) -> bool:
+    """Return whether the rows of a frame are the same each time, as far as Spark can tell.
+
+    Spark Connect does not tell; there the rows that are kept must do.
+    """
+    jdf = getattr(source, "_jdf", None)
+    return jdf is None or bool(jdf.queryExecution().analyzed().deterministic())
+
+
+def _spans(target: Expression, rows: DataFrame) -> Expression | None:
+    """Return spans of whole numbers or dates: those in which the source has keys."""
+    number = F.col("key").cast("double") if _is_number(rows) else F.unix_date("key").cast("double")
+    (low, high), *_ = rows.agg(F.min(number), F.max(number)).collect()
+    if low is None:
+        return None
+    width = max((high - low) / _SPANS, 1.0)
+    # The division only says which keys are taken together. The ends of a span are exact.
+    place = F.floor((number - F.lit(low)) / F.lit(width))
+    spans = (
+        rows.where(F.col("key").isNotNull())
+        .groupBy(place.alias("place"))
+        .agg(F.min("key").alias("first"), F.max("key").alias("last"))
+        .toArrow()
+        .sort_by("first")
+    )
+    return within_spans(target, flat(spans["first"]), flat(spans["last"]))
+
+
+def _is_number(rows: DataFrame) -> bool:
+    return rows.schema["key"].dataType.typeName() != "date"
+
+
+def _values(target: Expression, rows: DataFrame) -> Expression | None:
+    """Return the texts or truth values of the source, or their range if they are many."""
+    known = rows.where(F.col("key").isNotNull())
+    about = F.approx_count_distinct("key")
+    # Arrow has no text of other bytes.
+    is_text = F.every(F.is_valid_utf8(F.col("key").cast("string")))
+    ends = [F.min("key").alias("first"), F.max("key").alias("last")]
+    of_all = known.agg(*ends, about.alias("count"), is_text.alias("is_text"))
+    named = [F.when(F.col("is_text"), F.col(one)).alias(one) for one in ("first", "last")]
+    found = of_all.select("count", *named).toArrow()
+    if not found["first"][0].is_valid:
+        return None
+    if found["count"][0].as_py() <= _TEXTS:
+        values = flat(known.distinct().limit(2 * _TEXTS + 1).toArrow()["key"])
+        if len(values) <= 2 * _TEXTS:  # The count is not exact.
+            return within(target, values.take(pc.sort_indices(values)))
+    firsts, lasts = flat(found["first"]), flat(found["last"])
+    return within_spans(target, firsts.cast(pa.string()), lasts.cast(pa.string()))
