@@ -204,9 +204,36 @@ def test_columns_are_listed_anew(spark: "SparkSession", tmp_path: Path) -> None:
         ("(n INT, s STRING, id BIGINT, k INT NOT NULL)", "must be nullable"),
         ("(n INT, s STRING, id BIGINT, ID BIGINT)", "ID|id"),
         ("(n INT, s STRING, id BIGINT, a.b INT)", "nested"),
+        ("(n INT, s STRING NOT NULL, id BIGINT)", "s may be null"),
     ):
         with pytest.raises(InvalidInputError, match=reason):
             sql(spark, f"ALTER TABLE {name} REPLACE COLUMNS {columns}")
+    assert table.refresh().version == 1
+
+
+def test_the_list_says_what_is_within_structs(spark: "SparkSession", tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path / 't'}`"
+
+    def run(text: str) -> None:
+        sql(spark, text)
+
+    run(f"CREATE TABLE {name} (id INT, st STRUCT<a: INT COMMENT 'old', b: INT NOT NULL>, "
+        "l ARRAY<STRUCT<c: INT>>) USING delta")  # fmt: skip
+    table = txlog.Table(tmp_path / "t")
+    run(f"ALTER TABLE {name} REPLACE COLUMNS (st STRUCT<a: INT, b: INT NOT NULL COMMENT 'new'>, "
+        "l ARRAY<STRUCT<c: INT COMMENT 'inner'>> COMMENT 'list', id INT)")  # fmt: skip
+    st, items, _ = table.refresh().snapshot.schema.fields
+    assert [one.metadata for one in st.type.fields] == [{}, {"comment": "new"}]
+    assert [one.nullable for one in st.type.fields] == [True, False]
+    assert items.metadata == {"comment": "list"}
+    assert items.type.element.fields[0].metadata == {"comment": "inner"}
+    for columns, field in (
+        ("st STRUCT<a: INT NOT NULL, b: INT NOT NULL>, l ARRAY<STRUCT<c: INT>>, id INT", "st.a"),
+        ("st STRUCT<a: INT, b: INT>, l ARRAY<STRUCT<c: INT NOT NULL>>, id INT", "l.element.c"),
+    ):
+        with pytest.raises(InvalidInputError, match="may be null") as caught:
+            run(f"ALTER TABLE {name} REPLACE COLUMNS ({columns})")
+        assert caught.value.field == field
     assert table.refresh().version == 1
 
 

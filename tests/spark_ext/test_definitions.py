@@ -191,6 +191,11 @@ def test_a_table_that_changes_meanwhile_is_not_replaced(
 
     spark.udf.register("slow_udf", slow)
     query = f"SELECT slow_udf(1L) x{source.format(place)}"
+    if not source and change in (of_appends, of_all):
+        # It reads no row of the table, so it replaces those of the other writer, too.
+        run(f"CREATE OR REPLACE TABLE delta.`{place}` USING delta AS {query}")
+        assert txlog.Table(place).to_arrow().to_pylist() == [{"x": 1}]
+        return
     with pytest.raises(txlog.CommitConflictError, match="changed the table while"):
         run(f"CREATE OR REPLACE TABLE delta.`{place}` USING delta AS {query}")
     table = txlog.Table(place)

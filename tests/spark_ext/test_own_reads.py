@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.base.errors import CommitConflictError, TxlogError
+from txlog.base.errors import CommitConflictError, InvalidInputError, TxlogError
 from txlog.spark_ext import DeltaTable, create_view, read, sql, write
 from txlog.spark_ext.writes.own_reads import _Relation, _version, version_read
 from txlog.store.open import open_store
@@ -175,6 +175,74 @@ def test_the_format_keeps_rows_of_another_writer_as_well(
     frame = of_x(reading(spark, place)).selectExpr("winning(id) AS id", "p")
     assert outcome(lambda: writing(frame, place)) == "conflict"
     assert kept(place)
+
+
+@pytest.mark.spec("CON-30")
+@pytest.mark.parametrize("stated", [None, "nothing", "0", "1"])
+@pytest.mark.parametrize("reading", [read_frame, read_format, None])
+@pytest.mark.parametrize("how", [{}, {"replaceWhere": "p = 'x'"},
+                                 {"partitionOverwriteMode": "dynamic"}])  # fmt: skip
+def test_the_caller_says_what_rows_are_computed_from(
+    spark: "SparkSession", place: Path, how: dict[str, str], reading: Frame | None,
+    stated: str | None,
+) -> None:  # fmt: skip
+    """Version 0 has not the winner's row, which comes while the frame is computed."""
+    if stated == "1":
+        txlog.Table(place).append(pa.table({"id": [4], "p": ["y"]}))
+    base = spark.range(1, 3).selectExpr("id", "'x' AS p")
+    frame = of_x(base if reading is None else reading(spark, place))
+    frame = frame.selectExpr("winning(id) AS id", "p")
+    writer = frame.write.format("txlog").mode("overwrite").options(**how)
+    if stated is not None:
+        writer = writer.option("computedFrom", stated)
+    found = outcome(lambda: writer.save(str(place)))
+    assert found == ("done" if stated == "nothing" else "conflict")
+    assert kept(place) == (found == "conflict")
+
+
+def test_what_is_stated_counts_for_the_function_too(spark: "SparkSession", place: Path) -> None:
+    uri = str(place)
+    frame = of_x(read(spark, uri)).cache()
+    wins(place)
+    with pytest.raises(CommitConflictError, match="CON-30"):
+        write(frame, uri, mode="overwrite", computed_from=0)
+    write(frame, uri, mode="overwrite", where="p = 'x'", computed_from="nothing")
+    assert not kept(place)
+    odd: Any = "something"
+    for how, reason in (
+        ({"mode": "overwrite", "computed_from": 9}, "the latest one of .* is 2"),
+        ({"mode": "overwrite", "computed_from": odd}, "neither a version"),
+        ({"mode": "append", "computed_from": 0}, "has no effect"),
+    ):
+        with pytest.raises(InvalidInputError, match=reason) as caught:
+            write(frame, uri, **how)
+        assert caught.value.argument == "computed_from"
+    for text, mode, reason in (
+        ("9", "overwrite", "the latest one of .* is 2"),
+        ("-1", "overwrite", "a version, or the word nothing"),
+        ("0", "append", "has no effect"),
+    ):
+        with pytest.raises(Exception, match=reason) as failed:
+            frame.write.format("txlog").mode(mode).option("computedFrom", text).save(uri)
+        assert "computedFrom" in str(failed.value)
+    assert txlog.Table(uri).version == 2
+
+
+def test_the_error_says_how_to_write_a_frame_part_by_part(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """One file has the rows of all parts, so the first write writes the others' rows again."""
+    uri = txlog.write(tmp_path / "t", pa.table({"id": [1, 2, 3]})).uri
+    frame = read(spark, uri)
+    write(frame.where("id = 1"), uri, mode="overwrite", where="id = 1")
+    with pytest.raises(CommitConflictError, match="an earlier write of the same rows") as caught:
+        write(frame.where("id = 2"), uri, mode="overwrite", where="id = 2")
+    assert "Read the table again before each write" in str(caught.value)
+    assert "computed_from" in str(caught.value)
+    for number in (2, 3):
+        part = frame.where(f"id = {number}")
+        write(part, uri, mode="overwrite", where=f"id = {number}", computed_from="nothing")
+    assert sorted(txlog.Table(uri).to_arrow()["id"].to_pylist()) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,34 @@ def test_views_of_the_catalog_show_the_latest_rows(
 
 
 @pytest.mark.spark
+def test_a_view_gets_another_query(run: Run, spark: "SparkSession", table: txlog.Table) -> None:
+    run("CREATE VIEW queried_v AS SELECT id FROM queried_t")
+    run("CREATE TEMPORARY VIEW queried_w AS SELECT id FROM queried_t")
+    run("CREATE GLOBAL TEMPORARY VIEW queried_g AS SELECT id FROM queried_t")
+    names = ("queried_v", "queried_w", "global_temp.queried_g")
+    try:
+        for name in names:
+            run(f"ALTER VIEW {name} AS SELECT s FROM queried_t WHERE id < 3")
+            assert spark.table(name).columns == ["s"]
+            assert spark.table(name).count() == 2
+        for name in names[1:]:
+            run(f"ALTER VIEW {name} AS SELECT id FROM delta.`{table.uri}` VERSION AS OF 0")
+            assert spark.table(name).columns == ["id"]
+        with pytest.raises(UnsupportedFeatureError, match="cannot keep the view"):
+            run(f"ALTER VIEW queried_v AS TABLE delta.`{table.uri}`")
+        run("ALTER VIEW queried_v RENAME TO queried_x")
+        run("ALTER VIEW queried_x AS SELECT 1 AS one")
+        assert spark.table("queried_x").columns == ["one"]
+        with pytest.raises(Exception, match="queried_none"):
+            run("ALTER VIEW queried_none AS SELECT id FROM queried_t")
+    finally:
+        spark.sql("DROP VIEW IF EXISTS queried_v")
+        spark.sql("DROP VIEW IF EXISTS queried_x")
+        spark.catalog.dropTempView("queried_w")
+        spark.catalog.dropGlobalTempView("queried_g")
+
+
+@pytest.mark.spark
 def test_changes_of_no_table_name_the_table(run: Run) -> None:
     with pytest.raises(NotFoundError, match="nowhere"):
         run("SELECT * FROM table_changes('nowhere', 0)")

@@ -206,10 +206,20 @@ def test_rows_elsewhere_do_not_matter_to_computed_ones(tmp_path: Path) -> None:
     assert sorted(table.to_arrow()["n"].to_pylist()) == [1, 2, 3, 99]
 
 
-def test_a_version_that_is_gone_has_other_rows(tmp_path: Path) -> None:
+def test_no_rows_are_from_a_version_that_is_not_there(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", OLD)
-    with pytest.raises(txlog.CommitConflictError, match="CON-30"):
-        table.overwrite(OLD, computed_from=7)
+    write = partial(txlog.write, mode="overwrite", computed_from=1)
+    for call in (lambda: table.overwrite(OLD, computed_from=7), lambda: write(table.uri, OLD)):
+        with pytest.raises(txlog.InvalidInputError, match=r"the latest one of .* is 0") as caught:
+            call()
+        assert caught.value.argument == "computed_from"
+    with pytest.raises(txlog.InvalidInputError, match="there is no table"):
+        write(tmp_path / "u", OLD)
+    with pytest.raises(txlog.InvalidInputError, match="has no effect"):
+        txlog.write(table.uri, OLD, computed_from=0)
+    assert table.refresh().version == 0
+    txlog.Table(table.uri).append(OLD)
+    table.overwrite(OLD, computed_from=1)  # The object itself need not know this version.
 
 
 def test_a_predicate_of_write_has_the_zone_that_is_given(tmp_path: Path) -> None:

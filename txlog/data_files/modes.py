@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, require_whole
 
 if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
 
 WriteMode = Literal["append", "overwrite", "error", "ignore"]
+ComputedFrom = int | Literal["nothing"] | None
+"""The version of a table from whose rows new rows are computed; `"nothing"`: from no rows of it."""
 PartitionMode = Literal["static", "dynamic"]
 SchemaMode = Literal["merge", "overwrite"] | None
 
@@ -125,3 +127,51 @@ def _all_or_nothing(argument: str) -> InvalidInputError:
         reason="the schema or the partitioning can be replaced only together with all rows",
         remedy='Use schema_mode="merge" to add columns',
     )
+
+
+def computed_from_in(mode: str, given: object) -> ComputedFrom:
+    """Return what a caller says of the rows of a write, which must have an effect in its mode.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidInputError
+        It is no version, or no row is replaced.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str) and given != "nothing":
+        raise InvalidInputError(
+            argument="computed_from",
+            reason=f'{given!r} is neither a version nor "nothing"',
+            remedy='Pass the number of the version whose rows were read, or "nothing"',
+        )
+    found: ComputedFrom = "nothing"
+    if not isinstance(given, str):
+        found = require_whole("computed_from", given)
+    if mode != "overwrite":
+        raise InvalidInputError(
+            argument="computed_from",
+            reason=f"no row is replaced in mode {mode}, so it has no effect",
+            remedy='Omit it, or use mode="overwrite"',
+        )
+    return found
+
+
+def require_version_known(computed_from: object, latest: int | None, path: str) -> None:
+    """Raise if rows are said to be from a version that a table does not have yet.
+
+    `latest` is None if there is no table.
+
+    Raises
+    ------
+    InvalidInputError
+        The error names the latest version.
+    """
+    if isinstance(computed_from, int) and (latest is None or computed_from > latest):
+        raise InvalidInputError(
+            argument="computed_from",
+            reason=f"there is no table at {path}"
+            if latest is None
+            else f"no rows are from version {computed_from}: the latest one of {path} is {latest}",
+            remedy="Pass the version that was read, such as the property version of its Table",
+        )

@@ -13,7 +13,6 @@ from txlog.base.errors import (
     InvalidInputError,
     in_callers_words,
     require_flags,
-    require_whole,
     resource_errors,
 )
 from txlog.base.threads import Engine
@@ -23,7 +22,14 @@ from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
-from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode, WriteModes
+from txlog.data_files.modes import (
+    PartitionMode,
+    SchemaMode,
+    WriteMode,
+    WriteModes,
+    computed_from_in,
+    require_version_known,
+)
 from txlog.data_files.options import WriteOptions, as_names, as_options, as_schema
 from txlog.expressions.sql import Where, as_expression
 from txlog.expressions.zones import known_zone
@@ -94,8 +100,7 @@ def write(
         mode=mode, where=predicate, partition_mode=partition_mode, schema_mode=schema_mode
     )
     require_app_version(txn)
-    if computed_from is not None:
-        computed_from = require_whole("computed_from", computed_from)
+    stated = computed_from_in(mode, computed_from)
     definition = Definition(
         partition_by=partition_by,
         cluster_by=cluster_by,
@@ -106,6 +111,9 @@ def write(
         description=description,
     )
     snapshot = existing(context.store)
+    if stated is not None:
+        latest = None if snapshot is None else snapshot.version
+        require_version_known(stated, latest, context.store.root)
     if snapshot is None:
         made = write_new_table(
             context,

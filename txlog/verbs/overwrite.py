@@ -16,7 +16,7 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.change_files import inserted_rows, write_rows_of
 from txlog.data_files.deletions import delete_rows, plan_changes, removes_of
-from txlog.data_files.modes import PartitionMode, SchemaMode, WriteModes
+from txlog.data_files.modes import PartitionMode, SchemaMode, WriteModes, require_version_known
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import AddedFiles, partitioned_by
@@ -48,6 +48,7 @@ class Overwrite(Operation):
         *,
         options: WriteOptions | None = None,
         computed_from: int | None = None,
+        is_stated: bool = False,
     ) -> None:
         """Take the new rows, whose modes say which rows they replace.
 
@@ -57,9 +58,12 @@ class Overwrite(Operation):
             The sizes of files for the remaining rows of files in which rows are replaced.
         computed_from
             The version of the table from whose rows the new rows are. None: from no rows of it.
+        is_stated
+            Whether the caller named this version: one that does not exist is the caller's error.
         """
         self._files = files
         self._computed_from = computed_from
+        self._is_stated = is_stated
         self._options = as_options(options)
         self._deletes: RowChanges | None = None
 
@@ -87,7 +91,7 @@ class Overwrite(Operation):
             partition_by=partition_by,
         )
         files = AddedFiles(data, modes=modes, options=options)
-        return cls(files, options=options, computed_from=computed_from)
+        return cls(files, options=options, computed_from=computed_from, is_stated=True)
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the rows to remove and the files to add.
@@ -95,13 +99,15 @@ class Overwrite(Operation):
         Raises
         ------
         InvalidInputError
-            The arguments contradict each other or the table.
+            The arguments contradict each other or the table; or `computed_from` is a later version.
         SchemaMismatchError, CommitConflictError
             As for `AddedFiles.fit`.
         CommitConflictError
             The new rows are from a version that had other rows to replace (CON-30).
         """
         self._discard_deletes()
+        if self._is_stated:
+            require_version_known(self._computed_from, base.version, base.root)
         schema, modes = self._files.fit(self.context, base), self._files.modes
         if self._computed_from is not None:
             require_same_rows(self.context.store, base, self._computed_from, self._replaced())

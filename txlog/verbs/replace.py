@@ -142,13 +142,13 @@ class ReplaceTable(Operation):
         planned: Replacement,
         adds: Sequence[Add],
         *,
-        written_for: int,
+        written_for: int | None,
         or_create: bool = False,
     ) -> ReplaceTable:
         """Take files that were written for a table as it is planned; they are its new rows.
 
-        They may have been computed from rows of the version `written_for`. So a later change of
-        rows is a conflict: it would be lost.
+        They were computed from rows of the version `written_for`, so a later change of rows is a
+        conflict: it would be undone. None: they are from no rows of the table.
         """
         made = cls(planned.schema, or_create=or_create)
         made.name += " AS SELECT"

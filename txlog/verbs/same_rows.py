@@ -63,10 +63,12 @@ def require_same_rows(store: Store, base: Snapshot, computed_from: int, replaced
             version=base.version,
             rule="CON-30",
             path=base.root,
-            reason="another writer changed the rows that are replaced, after this write had read "
-            f"version {computed_from} of the table for its own rows",
-            remedy="Nothing was committed. Read the table again, and write then: run the "
-            "statement again",
+            reason="the rows that are replaced have changed after this write had read version "
+            f"{computed_from} of the table for its own rows: another writer changed the rows, or "
+            "an earlier write of the same rows wrote their files again",
+            remedy="Nothing was committed. Read the table again before each write: run the "
+            "statement again. If the new rows do not depend on that change, pass another "
+            "`computed_from`",
         )
 
 

@@ -40,7 +40,9 @@ from txlog.schema.types import (
     CURRENT_DEFAULT,
     TYPE_CHANGES,
     VOID,
+    ArrayType,
     DataType,
+    MapType,
     StructField,
     StructType,
     is_widening,
@@ -280,7 +282,8 @@ class ChangeColumn(ChangeSchema):
 class ReplaceFields(ChangeSchema):
     """Put the columns into another order, comment on them, and add nullable ones.
 
-    Each existing column is in the new list, with its type, and keeps its metadata but the comment.
+    Each existing column is in the new list, with its type, and keeps its metadata but the comments:
+    those of the list replace them, also within structs.
     """
 
     name = "REPLACE COLUMNS"
@@ -295,6 +298,7 @@ class ReplaceFields(ChangeSchema):
         ------
         InvalidInputError
             A column is missing or there twice, or has another type, or a new one is not nullable.
+            Or a column or field that may be null would become NOT NULL.
         """
         names = [field.name.lower() for field in self._fields]
         lost = [one for one in base.schema.names() if one.lower() not in names]
@@ -319,9 +323,7 @@ class ReplaceFields(ChangeSchema):
                 reason=f"{field.name} is {type_name(field.type)}, not {type_name(given.type)}",
                 remedy="Repeat its type, and widen it by a statement of its own",
             )
-        kept = {name: text for name, text in field.metadata.items() if name != "comment"}
-        comment = given.metadata.get("comment")
-        return replace(field, metadata=kept if comment is None else {**kept, "comment": comment})
+        return _described(field, given, field.name)
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
         """Return the columns in Delta's form."""
@@ -331,6 +333,42 @@ class ReplaceFields(ChangeSchema):
                 for field in self._fields
             ]
         }
+
+
+def _described(field: StructField, given: StructField, path: str) -> StructField:
+    """Return a field of a table with the comments of its new description, at any depth."""
+    if field.nullable and not given.nullable:
+        raise InvalidInputError(
+            argument="columns",
+            field=path,
+            reason=f"{path} may be null, and the list says NOT NULL: its rows would have to be "
+            "read first",
+            remedy="Omit NOT NULL here, and set it by a statement of its own: "
+            f"ALTER COLUMN {path} SET NOT NULL (Table.alter.set_nullable)",
+        )
+    kept = {name: text for name, text in field.metadata.items() if name != "comment"}
+    comment = given.metadata.get("comment")
+    metadata = kept if comment is None else {**kept, "comment": comment}
+    kind = _described_type(field.type, given.type, path)
+    return replace(field, type=kind, metadata=metadata)
+
+
+def _described_type(kind: DataType, given: DataType, path: str) -> DataType:
+    match kind, given:
+        case StructType(fields), StructType(others):
+            pairs = zip(fields, others, strict=True)
+            return StructType(
+                tuple(_described(one, other, f"{path}.{one.name}") for one, other in pairs)
+            )
+        case ArrayType(element), ArrayType(other):
+            return replace(kind, element=_described_type(element, other, f"{path}.element"))
+        case MapType(key, value), MapType(other_key, other):
+            return replace(
+                kind,
+                key=_described_type(key, other_key, f"{path}.key"),
+                value=_described_type(value, other, f"{path}.value"),
+            )
+    return kind
 
 
 class SetDefault(ChangeSchema):

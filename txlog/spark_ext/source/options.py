@@ -14,6 +14,7 @@ from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
+    from txlog.data_files.modes import ComputedFrom
     from txlog.data_files.options import WriteOptions
     from txlog.store.base import Store
     from txlog.stream.stream import StreamOptions
@@ -44,7 +45,7 @@ _UNKNOWN_TO_STREAMS = (*_TRACKING, _EVENT_ORDER, "excludeRegex", "ignoreFileDele
 _OF_WRITING = (
     "partitionBy", "clusterBy", "replaceWhere", "partitionOverwriteMode", "mergeSchema",
     "overwriteSchema", "maxRecordsPerFile", "txnAppId", "txnVersion", "userMetadata",
-    "tableProperties", "compression", "dataChange",
+    "tableProperties", "compression", "dataChange", "computedFrom",
 )  # fmt: skip
 UNKNOWN_TO_WRITES = ("replaceUsing", "replaceOn", "targetAlias")
 """Options of delta-spark that txlog refuses, because ignoring them would replace other rows."""
@@ -75,6 +76,7 @@ _OPTIONS = {
     "cluster_by": "clusterBy",
     "partition_mode": "partitionOverwriteMode",
     "properties": "tableProperties",
+    "computed_from": "computedFrom",
     "txn": "txnAppId",
     **{
         f"{end}_{what}": f"{end}ing{what.capitalize()}"
@@ -393,6 +395,16 @@ class Options:
             with option_names(properties="compression"):
                 validate_properties({"delta.parquet.compression.codec": text})
         return text
+
+    @property
+    def computed_from(self) -> ComputedFrom:
+        """The version from whose rows the rows of a write are, or `"nothing"`; None: not stated."""
+        text = self.text("computedFrom")
+        if text is None or text.strip().lower() == "nothing":
+            return None if text is None else "nothing"
+        if not text.strip().isdecimal():
+            raise self._bad("computedFrom", "a version, or the word nothing, was expected")
+        return int(text)
 
     def write_options(self) -> WriteOptions:
         """Return the maximum size of files."""

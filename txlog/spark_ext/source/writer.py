@@ -83,6 +83,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         schema_mode=schema_mode,
         options=options.write_options(),
         user_metadata=options.text("userMetadata"),
+        computed_from=options.computed_from,
         codec=options.codec,
     )
 
@@ -129,7 +130,7 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
     target = plan_target(store, request, schema, table)
     if table is not None and overwrite:
         # Spark does not tell a data source what the frame reads. It may be this table.
-        target = replace(target, computed_from=table.version)
+        target = target.from_version(table.version)
     return BatchWriter(target, txn, assumed)
 
 
@@ -148,6 +149,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     from txlog.spark_ext.writes.text_values import with_texts
     from txlog.verbs.create import existing
 
+    options.refuse(("computedFrom",), "a stream in complete mode replaces all rows by its result")
     request = write_request(options, overwrite)
     if overwrite and request.modes.replaces_some:
         raise InvalidInputError(
@@ -210,7 +212,9 @@ class BatchWriter(DataSourceArrowWriter):
         adds, settings = adds_of(written), settings_of(written)
         with discarding(lambda: discard_files(self.target.store, adds)):
             txn = self._transaction(written, settings)
-        commit_files(self.target.in_session(settings.get(SESSION_PARTITION_MODE)), adds, txn)
+        target = self.target.in_session(settings.get(SESSION_PARTITION_MODE))
+        with option_names(where="replaceWhere"):
+            commit_files(target, adds, txn)
 
     def _transaction(
         self, written: Sequence[Written], settings: Mapping[str, str | None]

@@ -12,7 +12,7 @@ from txlog.spark_ext.catalog import path_in, split_name, table_location
 from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.reads.read_frame import as_option
-from txlog.spark_ext.statements.ground import Ground
+from txlog.spark_ext.statements.ground import QUERIES, Ground
 from txlog.spark_ext.statements.statement_text import (
     Moment,
     Reader,
@@ -105,6 +105,8 @@ class Queries(Ground):
     def _by_spark(self) -> DataFrame:
         """Let Spark run the statement; frames replace the tables in its query, if it has one."""
         reader = Reader(self.text, tokens_of(self.text))
+        if reader.accepts("ALTER", "VIEW"):
+            return self._altered_view(reader)
         if reader.sees("CREATE") and reader.finds("AS"):
             head = Reader(self.text, tokens_of(self.text), 1)
             if (view := _view_of(head)) is not None:
@@ -132,7 +134,27 @@ class Queries(Ground):
             return self.spark.sql(self.text)
         if not view.is_temporary:
             return self.spark.sql(self.text[:start] + self._lasting(self.text[start:], view.name))
-        frame = self.spark.sql(embedded, **frames)
+        return self._shown_as(view, self.spark.sql(embedded, **frames))
+
+    def _altered_view(self, reader: Reader) -> DataFrame:
+        """Give a view another query, which may name tables of txlog."""
+        name = reader.name()
+        if not reader.accepts("AS") and not any(reader.sees(word) for word in QUERIES):
+            return self.spark.sql(self.text)  # Its name, or its properties.
+        start = len(self.text) if reader.token is None else reader.token.start
+        embedded, frames = self._embedded(self.text[start:])
+        if not frames:
+            return self.spark.sql(self.text)
+        parts = split_name(name)
+        found = self.spark.catalog.getTable(name)  # Raises if there is none.
+        if not found.isTemporary:
+            return self.spark.sql(self.text[:start] + self._lasting(self.text[start:], parts[-1]))
+        is_global = len(parts) > 1
+        view = _View(parts[-1], replaces=True, is_global=is_global, is_temporary=True)
+        return self._shown_as(view, self.spark.sql(embedded, **frames))
+
+    def _shown_as(self, view: _View, frame: DataFrame) -> DataFrame:
+        """Make a temporary view of a frame."""
         if view.is_global and view.replaces:
             frame.createOrReplaceGlobalTempView(view.name)
         elif view.is_global:

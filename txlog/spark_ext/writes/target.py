@@ -28,6 +28,7 @@ from txlog.commit.operation import (
     skip_recorded,
 )
 from txlog.data_files.identity import counted, identities, with_marks
+from txlog.data_files.modes import require_version_known
 from txlog.data_files.write import discard_files
 from txlog.data_files.write_plan import (
     AddedFiles,
@@ -113,6 +114,9 @@ def plan_target(
     require_shared(
         store, argument="path", remedy="Put the table in a store that all workers can access"
     )
+    if request.computed_from is not None:
+        latest = None if table is None else table.version
+        require_version_known(request.computed_from, latest, store.root)
     data, modes = frame_schema(schema), request.modes
     planned = None
     if table is None:
@@ -280,9 +284,8 @@ def _changed(
         raise _conflict(target, latest, "another writer created the table")
     request = target.request
     if target.replacement is not None:
-        read = target.base.version if target.computed_from is None else target.computed_from
         replacing = ReplaceTable.of_files(
-            target.replacement, adds, written_for=read, or_create=True
+            target.replacement, adds, written_for=target.computed_from, or_create=True
         )
         return execute(replacing, context, latest, txn=txn, user_metadata=request.user_metadata)
     files = AddedFiles.written(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,7 +42,13 @@ from txlog.commit.operation import Outcome, discarding, skip_recorded
 from txlog.data_files.assignments import untyped
 from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
-from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode
+from txlog.data_files.modes import (
+    ComputedFrom,
+    PartitionMode,
+    SchemaMode,
+    WriteMode,
+    computed_from_in,
+)
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.write import discard_files
 from txlog.expressions.sql import as_expression
@@ -89,6 +94,7 @@ def write(
     where: str | Expression | None = None,
     partition_mode: PartitionMode | None = None,
     schema_mode: SchemaMode = None,
+    computed_from: ComputedFrom = None,
     options: WriteOptions | None = None,
     txn: AppVersion | None = None,
     user_metadata: str | None = None,
@@ -115,6 +121,12 @@ def write(
         `schema_mode="overwrite"`, the setting `spark.sql.sources.partitionOverwriteMode`.
     schema_mode
         `merge` adds the columns that only the frame has; `overwrite` takes the frame's schema.
+    computed_from
+        In mode `overwrite`: the version of this table from whose rows the frame is computed, or
+        `"nothing"`. If rows that are replaced have changed since that version, the call raises
+        `CommitConflictError`, because it would undo the change. Default: what the frame reads, as
+        far as Spark says it (`cache` and `checkpoint` hide it, and names of views and tables of a
+        server of Spark Connect).
     txn
         An application id and the application's version of this write. Default: the session's
         settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`, if there are any.
@@ -166,6 +178,7 @@ def write(
         partition_mode="static" if partition_mode is None else partition_mode,
         follows_session=partition_mode is None,
         schema_mode=schema_mode,
+        computed_from=computed_from_in(mode, computed_from),
         options=as_options(options),
         user_metadata=user_metadata,
     )
@@ -213,9 +226,10 @@ def _committed(
     target = plan_target(store, request, df.schema, table)
     target = target.in_session(df.sparkSession.conf.get(SESSION_PARTITION_MODE, None))
     if table is not None and request.mode == "overwrite":
-        read = version_read(df, store, table.version)
+        stated = request.computed_from
+        read = version_read(df, store, table.version) if stated is None else None
         known = [one for one in (read, replaced) if one is not None]
-        target = replace(target, computed_from=min(known, default=None))
+        target = target.from_version(min(known, default=None))
     with before_commit():
         # A second action on this frame would write all files again.
         given = neutral(df)

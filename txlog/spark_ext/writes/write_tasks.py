@@ -13,7 +13,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from txlog.data_files.definition import PLAIN, Definition
-from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode, WriteModes
+from txlog.data_files.modes import (
+    ComputedFrom,
+    PartitionMode,
+    SchemaMode,
+    WriteMode,
+    WriteModes,
+    computed_from_in,
+)
 from txlog.data_files.options import WriteOptions, as_names
 
 if TYPE_CHECKING:
@@ -63,9 +70,11 @@ class WriteRequest:
     stream_batch: StreamBatch | None = None  # The micro-batch, if a stream makes the commit.
     replaces: bool = False  # Whether the table becomes what `definition` says, as a new one.
     codec: str | None = None  # Of the files of this write. None: as the table's property says.
+    computed_from: ComputedFrom = None  # What the caller says of the rows. None: nothing is said.
 
     def __post_init__(self) -> None:
         _ = self.modes  # It raises.
+        computed_from_in(self.mode, self.computed_from)
 
     @property
     def modes(self) -> WriteModes:
@@ -92,6 +101,13 @@ class Target:
     numbered: tuple[str, ...] = ()  # Identity columns that the rows leave out.
     replacement: Replacement | None = None  # What the table becomes, if it is replaced.
     computed_from: int | None = None  # The version of the table that the frame reads, if it does.
+
+    def from_version(self, found: int | None) -> Target:
+        """Return the target for rows from a version, unless the caller says something else."""
+        stated = self.request.computed_from
+        if stated is not None:
+            found = None if isinstance(stated, str) else stated
+        return replace(self, computed_from=found)
 
     @property
     def written_for(self) -> str:
