@@ -22,6 +22,7 @@ ENFORCED = (
     "GUA",
     "LDR",
     "DST",
+    "UNQ",
 )  # Chapters of tested rules.
 
 RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)

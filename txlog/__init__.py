@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         BadDeletionVectorError,
         CommitConflictError,
         DataFileError,
+        DuplicateKeyError,
         EngineError,
         InternalError,
         InvalidInputError,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         variant_type,
     )
     from txlog.verbs.capabilities import Capability
+    from txlog.verbs.constraints import unique
     from txlog.verbs.fragments.operations import FragmentOperation
 
 __all__ = [
@@ -78,6 +80,7 @@ __all__ = [
     "DataFile",
     "DataFileError",
     "DeletionFile",
+    "DuplicateKeyError",
     "EngineError",
     "Explanation",
     "Expression",
@@ -110,6 +113,7 @@ __all__ = [
     "lit",
     "progress",
     "sql",
+    "unique",
     "variant_from_json",
     "variant_from_python",
     "variant_to_json",
@@ -131,6 +135,7 @@ _HOMES = {
     "DataFile": "fragments.fragment",
     "DataFileError": "base.errors",
     "DeletionFile": "fragments.fragment",
+    "DuplicateKeyError": "base.errors",
     "EngineError": "base.errors",
     "Explanation": "scan.plan",
     "Expression": "expressions.tree",
@@ -163,6 +168,7 @@ _HOMES = {
     "progress": "base.threads",
     "load_ipython_extension": "table.query",
     "sql": "table.query",
+    "unique": "verbs.constraints",
     "variant_from_json": "variant.arrays",
     "variant_from_python": "variant.arrays",
     "variant_to_json": "variant.arrays",

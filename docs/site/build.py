@@ -43,7 +43,7 @@ GROUPS = {
     "Scan": ["Scan", "sql", "Explanation", "Changes", "Expression", "col", "lit", "progress"],
     "Write": ["write", "write_fragments", "convert_to_delta", "Outcome", "WriteOptions",
               "WriterProperties", "ColumnProperties", "Identity", "Capability", "CatalogCommits",
-              "ChecksumReport"],
+              "ChecksumReport", "unique"],
     "Fragments": ["TableFragment", "Fragment", "FragmentMetadata", "DataFile", "DeletionFile",
                   "FragmentOperation"],
     "Training": ["txlog.training.loader.loader.Loader", "txlog.training.loader.order.Shuffle"],

@@ -43,6 +43,7 @@ def wrong(value: object) -> Any:
 
 
 INDEX = '{"format":1,"columns":["zz"],"bits":0}'
+KEY = '{"format":1,"columns":["zz"]}'
 # Values that types would refuse.
 FIVE, LETTER, NAME = wrong(5), wrong("x"), wrong("a")
 EMPTY, NULL = wrong({}), wrong({"z": "NULL"})
@@ -148,6 +149,14 @@ def with_seven_rows(action: dict[str, Any]) -> None:
     if "add" in action:
         stats = json.loads(action["add"]["stats"])
         action["add"]["stats"] = json.dumps(stats | {"numRecords": 7})
+
+
+def keyed(uri: str) -> txlog.Table:
+    """Return a table with a unique key whose column may be widened."""
+    rows = ROWS.set_column(0, "a", pa.array([1, 2], pa.int32()))
+    table = txlog.write(uri, rows, properties={"delta.enableTypeWidening": "true"})
+    table.alter.add_constraint({"pk": txlog.unique("a")})
+    return txlog.Table(uri)
 
 
 def of_another_engine(path: Path) -> txlog.Table:
@@ -528,6 +537,25 @@ CASES: dict[str, Case] = {
         made(properties=FRAGMENTS),
         lambda t, columns=NULL: t.alter.add_columns(columns), (add_with_type,),
     ),
+    'verbs/constraints.py: {"positive": "x > 0"}': Case(
+        made(pa.table({"x": [1]})),
+        lambda t, constraints=EMPTY: t.alter.add_constraint(constraints),
+        (as_value("constraints"),),
+    ),
+    "verbs/constraints.py: alter.set_nullable('x', False)": Case(
+        plain, lambda t: t.alter.add_constraint({"pk": "PRIMARY KEY (a)"}), (called,),
+    ),
+    "verbs/constraints.py: Table.upsert": Case(
+        plain, lambda t: t.append(ROWS, on_conflict="update"), (instead(ROWS, on="a"),)
+    ),
+    "commit/unique_keys.py: alter.drop_constraint('x')": Case(
+        keyed, lambda t: t.alter.widen_type("a", pa.float64()), (called,)
+    ),
+    "verbs/mapped_columns.py: alter.drop_constraint('x')": Case(
+        keyed,
+        lambda t: t.overwrite(ROWS.select(["s"]), schema_mode="overwrite"),
+        (called,),
+    ),
     "data_files/constraints.py: alter.drop_constraint('x')": Case(
         of_another_engine, append(ROWS), (called,)
     ),
@@ -778,14 +806,16 @@ CASES: dict[str, Case] = {
     "verbs/metadata.py: if_exists=True": Case(
         plain, lambda t, **named: t.alter.unset_properties("delta.no.such", **named), (passed,)
     ),
-    'verbs/metadata.py: {"positive": "x > 0"}': Case(
-        made(pa.table({"x": [1]})),
-        lambda t, constraints=EMPTY: t.alter.add_constraint(constraints),
-        (as_value("constraints"),),
-    ),
     "verbs/properties.py: alter.add_constraint | alter.drop_constraint": Case(
         plain, lambda t: t.alter.set_properties({"delta.constraints.c": "a > 0"}),
         (instead({"c": "a > 0"}), None),
+    ),
+    "verbs/properties.py: alter.add_constraint": Case(
+        plain,
+        lambda t: txlog.Table.create(
+            f"{t.uri}-new", ROWS.schema, properties={"txlog.unique.pk": KEY}
+        ),
+        (instead({"pk": txlog.unique("a")}),),
     ),
     "verbs/properties.py: indexes.create": Case(
         plain,

@@ -68,6 +68,7 @@ IN_THE_WILD = {
     "catalogOwned-preview": "reader-writer",
     "timestampNanos": "reader-writer",
     "txlog.fragments": "reader-writer",
+    "txlog.uniqueKeys": "writer",
     "checkpointProtection": "writer",
     "collations": "writer",
     "collations-preview": "writer",

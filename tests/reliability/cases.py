@@ -38,6 +38,7 @@ from txlog.verbs.clone import CloneOptions, _Clone, clone
 from txlog.verbs.cluster import Cluster
 from txlog.verbs.columns import GiveValues
 from txlog.verbs.compact import Compact
+from txlog.verbs.constraints import AddConstraints, DropConstraint
 from txlog.verbs.convert import convert
 from txlog.verbs.create import CreateTable, create, write_new_table
 from txlog.verbs.delete import Delete, DeleteFound
@@ -50,7 +51,7 @@ from txlog.verbs.fragments.workers import write_new_fragments
 from txlog.verbs.indexes import CreateIndex, DropIndex
 from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping
 from txlog.verbs.merge.merge import Merge
-from txlog.verbs.metadata import AddConstraints, Describe, DropConstraint, SetProperties
+from txlog.verbs.metadata import Describe, SetProperties
 from txlog.verbs.overwrite import Overwrite
 from txlog.verbs.references import DropPin, FinishClone, ForgetClone, RegisterClone, SetPin
 from txlog.verbs.repair import RemoveLostFiles

@@ -29,11 +29,12 @@ from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.verbs.cluster import Cluster
 from txlog.verbs.compact import Compact
+from txlog.verbs.constraints import AddConstraints, DropConstraint
 from txlog.verbs.drop_feature import DropFeature
 from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
 from txlog.verbs.indexes import CreateIndex, DropIndex
 from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping
-from txlog.verbs.metadata import AddConstraints, Describe, DropConstraint, SetProperties
+from txlog.verbs.metadata import Describe, SetProperties
 from txlog.verbs.overwrite import Overwrite
 from txlog.verbs.references import DropPin, SetPin
 from txlog.verbs.replace import ReplaceTable

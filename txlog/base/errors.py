@@ -305,6 +305,17 @@ class SchemaMismatchError(InvalidInputError):
 
 
 @dataclass(eq=False, kw_only=True)
+class DuplicateKeyError(SchemaMismatchError):
+    """Two rows would have the same values of a unique key; nothing was committed."""
+
+    code = "duplicate-key"
+    summary = "two rows would have the same key"
+
+    key: tuple[object, ...] = ()  # The values of the key columns, of one of these keys.
+    version: int | None = None  # A version that has the key; None: only the new rows have it.
+
+
+@dataclass(eq=False, kw_only=True)
 class UnsupportedFeatureError(TxlogError):
     """The table or the call needs a feature that txlog does not implement; nothing was changed."""
 

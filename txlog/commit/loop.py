@@ -13,6 +13,7 @@ from txlog.actions.file import Add
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.effects import Effects
 from txlog.base.errors import (
+    DuplicateKeyError,
     LogCorruptError,
     RetriesExhaustedError,
 )
@@ -313,6 +314,13 @@ class Redo:
 Rebase = Callable[[Snapshot, Intent, list[Commit]], Intent | None]
 """A function that rebases an intent on a newer snapshot if the winners only deleted other rows."""
 
+Check = Callable[[Snapshot | None, Intent, Snapshot, list[Commit]], None]
+"""A function that raises `DuplicateKeyError` if an attempt would break a unique key.
+
+It gets the version that the intent changes, the intent, the new version, and the winners since the
+last attempt.
+"""
+
 
 def commit(
     store: Store,
@@ -322,6 +330,7 @@ def commit(
     effects: Effects,
     deadline_s: float = DEADLINE_S,
     rebase: Rebase | None = None,
+    check: Check | None = None,
     looked_s: float | None = None,
 ) -> Committed | Redo:
     """Commit an intent on top of `base`, or of a later version if the winners permit it.
@@ -332,6 +341,8 @@ def commit(
         The snapshot from which the intent was made; None if it creates the table.
     rebase
         Merges the rows that an intent deletes with those that winners deleted from the same files.
+    check
+        Compares the keys of new rows with those of all others, before each attempt.
     looked_s
         When `base` was the latest version, by the monotonic clock of `effects`. Default: now.
 
@@ -343,6 +354,8 @@ def commit(
     ------
     CommitConflictError
         A winner forbids the intent, and running the operation again would be wrong too.
+    DuplicateKeyError
+        Two rows would have the same unique key.
     RetriesExhaustedError
         Other writers won until the deadline.
     OutcomeUnknownError
@@ -352,7 +365,7 @@ def commit(
     store.require_writable()
     with observed(intent.operation, store.root, within=True), store.attempts() as put:
         note("planned", intent.facts)
-        result = _commit(store, put, base, intent, effects, deadline_s, rebase, looked_s)
+        result = _commit(store, put, base, intent, effects, deadline_s, rebase, check, looked_s)
         if isinstance(result, Committed):
             version = result.snapshot.version
             note("committed", lambda: {"version": version, **result.intent.facts()})
@@ -361,7 +374,7 @@ def commit(
 
 def _commit(
     store: Store, put: PutIfAbsent, base: Snapshot | None, intent: Intent, effects: Effects,
-    deadline_s: float, rebase: Rebase | None, looked_s: float | None,
+    deadline_s: float, rebase: Rebase | None, check: Check | None, looked_s: float | None,
 ) -> Committed | Redo:  # fmt: skip
     """Implement `commit` with a put that keeps its temporary file between attempts."""
     # All attempts have the same id, which identifies this writer's commit.
@@ -371,6 +384,7 @@ def _commit(
     is_old = base is not None and looked_s is not None and started - looked_s > LOOK_AGAIN_S
     snapshot = base
     tried = 0
+    unchecked: list[Commit] = []  # The winners since the last attempt.
     while True:
         passed: list[Commit] = []
         first: bytes | None = None
@@ -379,6 +393,15 @@ def _commit(
             version = 0 if snapshot is None else snapshot.version + 1
             now_ms = effects.now_ms()
             attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
+            if check is not None:
+                try:
+                    check(snapshot, intent, attempt.after, unchecked)
+                except DuplicateKeyError:
+                    if snapshot is base or intent.kind == "append":
+                        raise
+                    assert snapshot is not None  # It is not the base, so it has winners.
+                    return Redo(snapshot, Verdict("redo", "CON-31"), snapshot.version)
+                unchecked = []
             mine = PutCommit(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
             with unknown_without_memory(version, txn_id):
                 first = put_commit(store, put, version, attempt.data, txn_id, effects)
@@ -389,6 +412,7 @@ def _commit(
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
         is_old = False
         verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, first)
+        unchecked += passed
         if verdict is not None and verdict.outcome == "rebase" and rebase is not None:
             rebased = rebase(snapshot, intent, passed)
             if rebased is not None:

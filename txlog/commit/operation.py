@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -51,9 +52,13 @@ from txlog.commit.intent import (
 from txlog.commit.judge import Verdict
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, prepare, wait_by_turns
 from txlog.protocol.access import require_writable
+from txlog.protocol.properties import UNIQUE_PREFIX
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.load import refresh
 from txlog.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from txlog.commit.unique_keys import UniqueCheck
 
 
 @dataclass(frozen=True)
@@ -368,17 +373,20 @@ def _rehearsed(operation: Operation, base: Snapshot | None, snapshot: Snapshot |
     """
     intent = _intent_of(operation, None if base is None else _without_indexes(base))
     metrics = {} if intent is None else intent.metrics
+    if intent is not None:
+        after = planned(operation.context, intent, base)
+        _Attempts(operation, None, None).check(base, intent, after, [])
     outcome = Outcome(operation.name, None, metrics, rehearsed=intent is not None)
     if snapshot is None:
         assert intent is not None  # `creation` returns one.
-        snapshot = planned(operation.context, intent)
+        snapshot = after
     return Done(outcome, snapshot)
 
 
-def planned(context: Context, intent: Intent) -> Snapshot:
-    """Return the table that the intent of a version 0 would make."""
+def planned(context: Context, intent: Intent, before: Snapshot | None = None) -> Snapshot:
+    """Return the version that an intent would make on top of another; None: its version 0."""
     now_ms, uuid = context.effects.now_ms(), context.effects.uuid()
-    return prepare(context.store, None, intent, uuid, made_ms=now_ms, now_ms=now_ms).after
+    return prepare(context.store, before, intent, uuid, made_ms=now_ms, now_ms=now_ms).after
 
 
 _PATIENCE: Threshold = 2  # The number of conflicts before the operation asks for precedence.
@@ -391,6 +399,7 @@ class _Attempts:
     operation: Operation
     txn: AnyAppVersion | None
     user_metadata: UserMetadata | None
+    unique: UniqueCheck | None = None  # Made when the table has unique keys.
 
     def until_done(self, base: Snapshot | None, looked_s: float | None) -> Done | Committed:
         """Return the commit, or an outcome if there was nothing to commit."""
@@ -479,6 +488,7 @@ class _Attempts:
                 effects=context.effects,
                 deadline_s=operation.deadline_s,
                 rebase=operation.rebase,
+                check=self.check,
                 looked_s=looked_s,
             )
         except CommitConflictError as error:
@@ -494,6 +504,17 @@ class _Attempts:
             if redoes:
                 return Redo(latest, Verdict("redo", error.rule, error.path), error.version)
             raise
+
+    def check(
+        self, before: Snapshot | None, intent: Intent, after: Snapshot, winners: list[Commit]
+    ) -> None:
+        if not any(name.startswith(UNIQUE_PREFIX) for name in after.metadata.configuration):
+            return
+        if self.unique is None:
+            from txlog.commit.unique_keys import UniqueCheck
+
+            self.unique = UniqueCheck(self.operation.context)
+        self.unique.require(before, intent, after, winners)
 
 
 @contextmanager

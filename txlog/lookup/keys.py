@@ -395,6 +395,19 @@ def within_spans(column: Expression, firsts: pa.Array, lasts: pa.Array) -> Expre
     return parts[0] if len(parts) == 1 else Or(parts)
 
 
+def spanning(columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> Expression:
+    """Return a predicate that is true of all rows within the least and greatest given values.
+
+    Each array has values of its column, without null.
+    """
+    parts = []
+    for column, values in zip(columns, arrays, strict=True):
+        order = pc.sort_indices(values)
+        least, greatest = _literals(values.take(pc.take(order, pa.array([0, len(order) - 1]))))
+        parts.append(Column((column.name,)).between(least, greatest))
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
 def _literals(values: pa.Array) -> tuple[Literal, ...]:
     kind = values.type
     if not pa.types.is_timestamp(kind) or kind.unit != "ns":

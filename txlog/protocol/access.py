@@ -13,7 +13,13 @@ from txlog.protocol.iceberg import (
     require_compatible,
     require_makeable,
 )
-from txlog.protocol.properties import Properties, asks_for, compatibilities
+from txlog.protocol.properties import (
+    UNIQUE_PREFIX,
+    Properties,
+    asks_for,
+    compatibilities,
+    unique_keys,
+)
 from txlog.schema.types import (
     CHANGE_TYPE,
     CURRENT_DEFAULT,
@@ -215,6 +221,15 @@ def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> No
         )
     if compatibilities(metadata.configuration):
         require_compatible(protocol, metadata, path=path)
+    try:
+        unique_keys(metadata.configuration)
+    except ValueError as error:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=("txlog.uniqueKeys",),
+            reason=f"a property {UNIQUE_PREFIX}NAME does not say which key is unique: {error}",
+            remedy="Upgrade txlog, or write the table with the release that set the property",
+        ) from error
 
 
 def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
@@ -402,6 +417,8 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
         writers.add("appendOnly")
     if any(name.startswith("delta.constraints.") for name in properties.raw):
         writers.add("checkConstraints")
+    if any(name.startswith(UNIQUE_PREFIX) for name in properties.raw):
+        writers.add("txlog.uniqueKeys")
     if any(GENERATION in field.metadata for field in schema.fields):
         writers.add("generatedColumns")
     if any(field.is_identity for field in schema.fields):

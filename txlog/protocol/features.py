@@ -62,7 +62,9 @@ _ROWS = (
     Feature("variantType-preview", "reader-writer", "yes"),
     Feature("variantShredding", "reader-writer", "yes"),
     Feature("variantShredding-preview", "reader-writer", "yes"),
-    Feature("txlog.fragments", "reader-writer", "yes"),  # txlog's own features: spec/fragments.md.
+    # txlog's own features: spec/fragments.md and spec/unique_keys.md.
+    Feature("txlog.fragments", "reader-writer", "yes"),
+    Feature("txlog.uniqueKeys", "writer", "yes"),
     Feature("catalogManaged", "reader-writer", "no"),
     Feature("catalogOwned-preview", "reader-writer", "no"),
 )  # fmt: skip

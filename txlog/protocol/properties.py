@@ -230,15 +230,71 @@ class IndexDefinition:
         expected = 'expected {"format":1,"columns":[names in data files],"bits":0 to 32}'
         if not _INDEX_NAME.fullmatch(name):
             raise ValueError("the name of an index has at most 63 characters of a-z, 0-9 and _")
-        read = orjson.loads(text)
-        if not isinstance(read, dict) or read.get("format") != 1:
+        columns, read = _columns_in(text, expected)
+        bits = read.get("bits", 16)
+        if type(bits) is not int or not 0 <= bits <= 32:
             raise ValueError(expected)
-        columns, bits = read.get("columns"), read.get("bits", 16)
-        if not isinstance(columns, list) or not all(isinstance(one, str) for one in columns):
+        return cls(name, columns, bits)
+
+
+def _columns_in(text: str, expected: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the columns that the JSON of a definition names, and all of it."""
+    read = orjson.loads(text)
+    if not isinstance(read, dict) or read.get("format") != 1:
+        raise ValueError(expected)
+    columns = read.get("columns")
+    if not isinstance(columns, list) or not all(isinstance(one, str) for one in columns):
+        raise ValueError(expected)
+    if not columns:
+        raise ValueError(expected)
+    return tuple(columns), read
+
+
+UNIQUE_PREFIX = "txlog.unique."
+
+
+@dataclass(frozen=True)
+class UniqueKey:
+    """Columns whose values no two rows share, as the property `txlog.unique.NAME` says (UNQ-1).
+
+    `columns` are names in data files. `primary`: it was declared as the primary key.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    primary: bool = False
+
+    @property
+    def text(self) -> str:
+        """The value of the property."""
+        found = {"format": 1, "columns": self.columns, "primary": self.primary}
+        return orjson.dumps(found).decode()
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> UniqueKey:
+        """Return the key that a property defines; raise `ValueError` if it defines none."""
+        expected = 'expected {"format":1,"columns":[names in data files],"primary":true or false}'
+        columns, read = _columns_in(text, expected)
+        primary = read.get("primary", False)
+        if type(primary) is not bool or len(set(columns)) < len(columns) or not name:
             raise ValueError(expected)
-        if not columns or type(bits) is not int or not 0 <= bits <= 32:
-            raise ValueError(expected)
-        return cls(name, tuple(columns), bits)
+        return cls(name, columns, primary)
+
+
+def unique_keys(raw: Mapping[str, str | None]) -> dict[str, UniqueKey]:
+    """Return the unique keys that properties define, by name.
+
+    Raises
+    ------
+    ValueError
+        A definition is invalid, so nobody knows which rows it forbids.
+    """
+    return {
+        name: UniqueKey.parse(name, text)
+        for key, text in raw.items()
+        if key.startswith(UNIQUE_PREFIX) and text is not None
+        for name in [key.removeprefix(UNIQUE_PREFIX)]
+    }
 
 
 def index_definitions(raw: Mapping[str, str | None]) -> dict[str, IndexDefinition]:
@@ -250,6 +306,19 @@ def index_definitions(raw: Mapping[str, str | None]) -> dict[str, IndexDefinitio
             with suppress(ValueError):
                 found[name] = IndexDefinition.parse(name, text)
     return found
+
+
+def definitions_of_columns(
+    raw: Mapping[str, str | None],
+) -> list[tuple[str, IndexDefinition | UniqueKey]]:
+    """Return what properties define over columns, each with the prefix of its property.
+
+    These are unique keys, then indexes; errors as for `unique_keys`.
+    """
+    return [
+        *((UNIQUE_PREFIX, key) for key in unique_keys(raw).values()),
+        *((INDEX_PREFIX, index) for index in index_definitions(raw).values()),
+    ]
 
 
 # With the value `supported`, the property asks to list the feature.
@@ -322,7 +391,7 @@ def validate_properties(raw: Mapping[str, str], *, warns: bool = True) -> None:
         elif name.startswith(FEATURE_PREFIX):
             if text != "supported":
                 faults.append(f"{name}={text!r}: expected supported")
-        elif name in _READERS or name.startswith(INDEX_PREFIX):
+        elif name in _READERS or name.startswith((INDEX_PREFIX, UNIQUE_PREFIX)):
             try:
                 _reader_of(name)(text)
             except ValueError as error:
@@ -356,11 +425,14 @@ def validate_properties(raw: Mapping[str, str], *, warns: bool = True) -> None:
 def _reader_of(name: str) -> Callable[[str], Any]:
     if name.startswith(INDEX_PREFIX):
         return partial(IndexDefinition.parse, name.removeprefix(INDEX_PREFIX))
+    if name.startswith(UNIQUE_PREFIX):
+        return partial(UniqueKey.parse, name.removeprefix(UNIQUE_PREFIX))
     return _READERS[name]
 
 
 _FREE_PREFIXES = (CHECK_PREFIX,)
-_PREFIXES = (CHECK_PREFIX, FEATURE_PREFIX, INDEX_PREFIX)  # Property names that begin alike.
+# Property names that begin alike.
+_PREFIXES = (CHECK_PREFIX, FEATURE_PREFIX, INDEX_PREFIX, UNIQUE_PREFIX)
 
 # Properties that guide other engines when they write or clean up. txlog stores them. They have no
 # effect on the rows or on reading.

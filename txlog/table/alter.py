@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txlog.base.errors import InvalidTypeError, require_flags
+from txlog.base.errors import InvalidTypeError, TxlogError, require_flags, warn_committed
 from txlog.table.handle import Namespace
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.expressions.tree import Expression
     from txlog.schema.types import DataType
+    from txlog.verbs.constraints import Unique
     from txlog.verbs.features import ProtocolChange
     from txlog.verbs.metadata import SetProperties
 
@@ -204,26 +205,43 @@ class TableAlter(Namespace):
 
     def add_constraint(
         self,
-        constraints: Mapping[str, str | Expression],
+        constraints: Mapping[str, str | Expression | Unique],
         *,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Add CHECK constraints such as `{"positive": "x > 0"}`, which all rows must satisfy.
+        """Add constraints such as `{"positive": "x > 0"}`, which all rows must satisfy.
 
-        Existing rows are checked first. Files whose statistics show that no row breaks a constraint
-        are not read.
+        Existing rows are checked first. Files whose statistics show that no row breaks a CHECK
+        constraint are not read.
+
+        `{"pk": txlog.unique("country", "id")}` or `{"pk": "PRIMARY KEY (country, id)"}` adds a
+        unique key: from now on each write compares the keys of its new rows with those of all
+        others, also with those of writers that commit at the same time. An index finds them; if
+        none has columns of the key, one is made and built. The table gets the
+        writer feature `txlog.uniqueKeys`: all engines read it, and those that would not check keys
+        do not write it.
 
         Raises
         ------
         SchemaMismatchError
             Existing rows break a constraint. The error has their number and an example.
+        DuplicateKeyError
+            Existing rows share a unique key. The error has their number and examples.
         InvalidInputError
             A constraint with this name exists, or the constraint does not fit the table.
         """
-        from txlog.verbs.metadata import AddConstraints
+        from txlog.table.indexes import TableIndexes
+        from txlog.verbs.constraints import AddConstraints
 
-        return self._table._run(AddConstraints(constraints), txn, user_metadata)
+        operation = AddConstraints(constraints)
+        outcome = self._table._run(operation, txn, user_metadata)
+        for name in operation.indexes if outcome else ():
+            try:
+                TableIndexes(self._table).build(name)
+            except TxlogError as error:
+                warn_committed(f"the constraint is added, but its index is not built: {error}")
+        return outcome
 
     def drop_constraint(
         self,
@@ -233,7 +251,7 @@ class TableAlter(Namespace):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Drop a CHECK constraint.
+        """Drop a constraint: CHECK, or a unique key. An index over the key stays.
 
         Raises
         ------
@@ -241,7 +259,7 @@ class TableAlter(Namespace):
             The constraint does not exist, and `if_exists` is not set.
         """
         require_flags(if_exists=if_exists)
-        from txlog.verbs.metadata import DropConstraint
+        from txlog.verbs.constraints import DropConstraint
 
         operation = DropConstraint(name, if_exists=if_exists)
         return self._table._run(operation, txn, user_metadata)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from txlog.data_files.options import WriteOptions
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
+    from txlog.snapshot.snapshot import Snapshot
     from txlog.table.merge import TableMerger
+    from txlog.verbs.constraints import OnConflict
     from txlog.verbs.merge.clauses import Clause, MergeRequest
 
 
@@ -33,6 +35,10 @@ class RowVerbs(ABC):
         self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
     ) -> Outcome:
         """Carry out an operation."""
+
+    @abstractmethod
+    def _latest(self) -> Snapshot:
+        """Return the version that the next operation changes."""
 
     @property
     @abstractmethod
@@ -56,6 +62,7 @@ class RowVerbs(ABC):
         data: Any,
         *,
         schema_mode: SchemaMode = None,
+        on_conflict: OnConflict = "error",
         options: WriteOptions | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -68,6 +75,11 @@ class RowVerbs(ABC):
             Anything that supports Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
         schema_mode
             `merge` adds columns that only the data has. Default: refuse them.
+        on_conflict
+            What to do with rows whose unique key (`alter.add_constraint`) the table has already.
+            `error` refuses all rows. `ignore` leaves these rows out, and of several new rows with
+            one key it adds the first. `update` updates the table's rows, as `upsert` does. The last
+            two are for tables with one unique key.
         options
             The sizes and the encoding of new files: `txlog.WriteOptions(max_rows_per_file=…)`.
         txn
@@ -84,13 +96,36 @@ class RowVerbs(ABC):
         ------
         SchemaMismatchError
             The data does not fit the table. Nothing was committed.
+        DuplicateKeyError
+            The table, or another new row, has the unique key of a new row. Nothing was committed.
         CommitConflictError, OutcomeUnknownError, StoreError
             The commit failed; see these classes.
         """
+        if on_conflict != "error":
+            return self._append_over(data, on_conflict, schema_mode, options, txn, user_metadata)
         from txlog.verbs.append import Append
 
         operation = Append(data, schema_mode=schema_mode, options=options)
         return self._run(operation, txn, user_metadata)
+
+    def _append_over(
+        self,
+        data: Any,
+        on_conflict: OnConflict,
+        schema_mode: SchemaMode,
+        options: WriteOptions | None,
+        txn: AppVersion | None,
+        user_metadata: UserMetadata | None,
+    ) -> Outcome:
+        """Add rows to a table that may have their keys already."""
+        from txlog.verbs.constraints import over_conflicts
+        from txlog.verbs.merge.clauses import UPSERT, Clause
+
+        request = over_conflicts(data, on_conflict, self._latest(), schema_mode, options)
+        inserts = (Clause("not_matched", "insert"),)
+        return self._merge(
+            request, inserts if on_conflict == "ignore" else UPSERT, txn, user_metadata
+        )
 
     def overwrite(
         self,
@@ -307,7 +342,7 @@ class RowVerbs(ABC):
             The columns of the key. A null equals nothing.
         """
         from txlog.data_files.options import as_names
-        from txlog.verbs.merge.clauses import Clause, MergeRequest
+        from txlog.verbs.merge.clauses import UPSERT, MergeRequest
 
         request = MergeRequest(
             data=source,
@@ -315,5 +350,4 @@ class RowVerbs(ABC):
             schema_mode=schema_mode,
             options=options,
         )
-        clauses = (Clause("matched", "update", keeps_fields=True), Clause("not_matched", "insert"))
-        return self._merge(request, clauses, txn, user_metadata)
+        return self._merge(request, UPSERT, txn, user_metadata)

@@ -36,6 +36,9 @@ class TableTransaction(RowVerbs):
     def _zone(self) -> str | None:
         return self._context.zone
 
+    def _latest(self) -> Snapshot:
+        return self.operation.state
+
     def _run(
         self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
     ) -> Outcome:

@@ -54,7 +54,7 @@ from txlog.protocol.access import (
 )
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, CLUSTERING, FEATURES, REQUIRES
 from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.protocol.properties import DROPPED, dropped_columns
+from txlog.protocol.properties import DROPPED, dropped_columns, unique_keys
 from txlog.scan.plan import plan_scan
 from txlog.schema.json import schema_json
 from txlog.schema.types import (
@@ -483,6 +483,8 @@ def _require_unused(base: Snapshot, feature: str) -> None:
     elif feature == "checkConstraints" and constraints:
         names = ", ".join(name.removeprefix("delta.constraints.") for name in constraints)
         reason = f"the table has constraints: {names}"
+    elif feature == "txlog.uniqueKeys" and (keys := unique_keys(base.metadata.configuration)):
+        reason = f"the table has unique keys: {', '.join(keys)}"
     elif feature == "domainMetadata" and domains:
         reason = f"the table has domains: {', '.join(domains)}"
     if reason:

@@ -32,9 +32,12 @@ from txlog.protocol.form import logged_otherwise, logged_partition_value, physic
 from txlog.protocol.mapping import HIGHEST_ID, MAPPING_MODE, odd_names, unmapped
 from txlog.protocol.properties import (
     INDEX_PREFIX,
+    UNIQUE_PREFIX,
     Properties,
+    definitions_of_columns,
     dropped_columns,
     index_definitions,
+    unique_keys,
     with_dropped,
 )
 from txlog.scan.plan import plan_scan
@@ -234,9 +237,9 @@ def without_mapping(base: Snapshot, metadata: Metadata) -> Unmapped:
         if name not in (MAPPING_MODE, HIGHEST_ID)
     }
     columns = {field.name_in_files(base.mapping_mode): field.name for field in base.schema.fields}
-    for definition in index_definitions(configuration).values():
+    for prefix, definition in definitions_of_columns(configuration):
         names = tuple(columns.get(name, name) for name in definition.columns)
-        configuration[f"{INDEX_PREFIX}{definition.name}"] = replace(definition, columns=names).text
+        configuration[f"{prefix}{definition.name}"] = replace(definition, columns=names).text
     made = metadata.model_copy(
         update={"configuration": configuration, "schema_string": schema_json(schema)}
     )
@@ -361,9 +364,21 @@ def without_lost_columns(
                 del configuration[SORT_BY]
     stored = [column for column in schema.fields if column.name not in partition_by]
     there = {column.name_in_files(base.mapping_mode) for column in stored}
-    for definition in index_definitions(configuration).values():
-        if not there.issuperset(definition.columns):
-            del configuration[f"{INDEX_PREFIX}{definition.name}"]
+    for name, index in index_definitions(configuration).items():
+        if not there.issuperset(index.columns):
+            del configuration[f"{INDEX_PREFIX}{name}"]
+    columns = {column.name_in_files(base.mapping_mode) for column in schema.fields}
+    before = {column.name_in_files(base.mapping_mode): column.name for column in base.schema.fields}
+    for name, key in unique_keys(configuration).items():
+        lost = [before.get(column, column) for column in key.columns if column not in columns]
+        if lost:
+            raise InvalidInputError(
+                argument="schema",
+                field=name,
+                reason=f"the unique key {name} is over {', '.join(lost)}, and the new columns lack "
+                "it, or have another one of this name",
+                remedy=f"Call alter.drop_constraint({name!r}) first",
+            )
     domains: tuple[DomainMetadata, ...] = ()
     clustered = clustering_columns(base)
     if clustered and (partition_by or any(not _is_at(schema, path, base) for path in clustered)):
@@ -403,13 +418,16 @@ def _require_kept_apart(base: Snapshot, path: FieldPath) -> None:
             remedy="Choose another column",
         )
     names = physical_path(base.schema, path, base.mapping_mode)
-    for definition in index_definitions(base.metadata.configuration).values():
+    for prefix, definition in definitions_of_columns(base.metadata.configuration):
         if len(path) == 1 and names[0] in definition.columns:
+            is_key = prefix == UNIQUE_PREFIX
             raise InvalidInputError(
                 argument="columns",
                 field=path[0],
-                reason=f"the index {definition.name} is over it",
-                remedy=f"Choose another column, or indexes.drop({definition.name!r}) first",
+                reason=f"the {'unique key' if is_key else 'index'} {definition.name} is over it",
+                remedy=f"Choose another column, or alter.drop_constraint({definition.name!r}) first"
+                if is_key
+                else f"Choose another column, or indexes.drop({definition.name!r}) first",
             )
     if any(_is_in(ordered, path) for ordered in base.properties.get(SORT_BY) or ()):
         raise InvalidInputError(

@@ -21,8 +21,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
-from txlog.expressions.bind import bind
-from txlog.expressions.sql import parse_sql, required_expression, to_sql
+from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression, IsNull, Not, Or
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import (
@@ -36,7 +35,6 @@ from txlog.protocol.access import (
 from txlog.protocol.iceberg import feature_of
 from txlog.protocol.mapping import MAPPING_MODE, mapped, with_schema
 from txlog.protocol.properties import (
-    CHECK_PREFIX,
     Properties,
     compatibilities,
     without_old_stamps,
@@ -44,7 +42,6 @@ from txlog.protocol.properties import (
 from txlog.scan.plan import plan_scan
 from txlog.scan.scan import Scan
 from txlog.schema.json import parse_schema
-from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records
@@ -273,108 +270,6 @@ def _turns_on_iceberg(
             remedy="Write the rows to a new table that is created with the property",
         )
     return True
-
-
-class AddConstraints(ChangeMetadata):
-    """Add CHECK constraints, which all rows must satisfy from now on."""
-
-    name = "ADD CONSTRAINT"
-
-    def __init__(self, constraints: Mapping[str, str | Expression]) -> None:
-        if not constraints:
-            raise InvalidInputError(
-                argument="constraints",
-                reason="no constraint is given",
-                remedy='Pass for example {"positive": "x > 0"}',
-            )
-        self._constraints = dict(constraints)
-
-    def change(self, base: Snapshot) -> Changed:
-        """Return the metadata with the constraints, and the predicates for the rows."""
-        configuration = dict(base.metadata.configuration)
-        predicate: Expression | None = None
-        texts: dict[str, str] = {}
-        for name, given in self._constraints.items():
-            key = f"{CHECK_PREFIX}{name}"
-            if key.lower() in {name.lower() for name in configuration}:
-                raise InvalidInputError(
-                    argument="constraints",
-                    field=name,
-                    reason=f"the table already has a constraint {name}, perhaps in other case"
-                    if key.lower() in {one.lower() for one in base.metadata.configuration}
-                    else f"{name} is given twice, in upper and lower case",
-                    remedy="Drop it first, or choose another name",
-                )
-            bound = _bound(name, given, base.schema)
-            texts[name] = given if isinstance(given, str) else to_sql(given)
-            configuration[key] = texts[name]
-            predicate = bound if predicate is None else predicate & bound
-        return Changed(
-            base.metadata.model_copy(update={"configuration": configuration}),
-            {"name": next(iter(texts)), "expr": next(iter(texts.values()))}
-            if len(texts) == 1
-            else {"constraints": texts},
-            checks=predicate,
-        )
-
-
-def _bound(name: str, given: str | Expression, schema: StructType) -> Expression:
-    try:
-        expression = (
-            parse_sql(given)
-            if isinstance(given, str)
-            else required_expression(given, argument="constraints", field=name)
-        )
-        return bind(expression, schema)
-    except InvalidInputError as error:
-        error.argument, error.field = "constraints", name
-        raise
-
-
-class DropConstraint(ChangeMetadata):
-    """Drop a CHECK constraint."""
-
-    name = "DROP CONSTRAINT"
-
-    def __init__(self, constraint: str, *, if_exists: bool = False) -> None:
-        self._constraint = constraint
-        self._if_exists = if_exists
-
-    def change(self, base: Snapshot) -> Changed:
-        """Return the metadata without the constraint.
-
-        Raises
-        ------
-        InvalidInputError
-            There is none, or several have this name in other case.
-        """
-        wanted = f"{CHECK_PREFIX}{self._constraint}"
-        current = base.metadata.configuration
-        alike = [name for name in current if name.lower() == wanted.lower()]
-        if wanted in alike:
-            alike = [wanted]
-        if len(alike) > 1:
-            names = [name.removeprefix(CHECK_PREFIX) for name in alike]
-            raise InvalidInputError(
-                argument="name",
-                field=self._constraint,
-                reason=f"the constraints {', '.join(names)} differ only in case",
-                remedy="Give the name of one of them",
-            )
-        kept = {name: text for name, text in current.items() if name not in alike}
-        if not alike and not self._if_exists:
-            names = [
-                name.removeprefix(CHECK_PREFIX) for name in current if name.startswith(CHECK_PREFIX)
-            ]
-            raise InvalidInputError(
-                argument="name",
-                field=self._constraint,
-                reason=f"the table has no constraint {self._constraint}",
-                remedy=f"Choose from {', '.join(names)}" if names else "It has none",
-            )
-        return Changed(
-            base.metadata.model_copy(update={"configuration": kept}), {"name": self._constraint}
-        )
 
 
 class Describe(ChangeMetadata):

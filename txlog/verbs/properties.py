@@ -13,10 +13,10 @@ from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.data_files.sort_order import require_sort_columns
 from txlog.protocol.properties import (
     CHECK_PREFIX,
-    INDEX_PREFIX,
+    UNIQUE_PREFIX,
     Properties,
     asked_versions,
-    index_definitions,
+    definitions_of_columns,
     is_of_writers,
     split_features,
     validate_properties,
@@ -69,7 +69,7 @@ class Asked:
             )
         validate_properties(properties, warns=warns)
         for name in (*properties, *unset) if has_rows else ():
-            if name.startswith(CHECK_PREFIX):
+            if name.startswith((CHECK_PREFIX, UNIQUE_PREFIX)):
                 raise _refused(
                     name,
                     "a constraint is not set as a property: the rows must be checked first",
@@ -106,13 +106,17 @@ class Asked:
             for column in schema.fields
             if column.name not in partition_by
         }
-        for name, definition in index_definitions(self.stored).items():
-            lost = [one for one in definition.columns if one not in there]
+        for prefix, definition in definitions_of_columns(self.stored):
+            is_key = prefix == UNIQUE_PREFIX  # It may be over partition columns, too.
+            known = {column.name_in_files(mode) for column in schema.fields} if is_key else there
+            lost = [one for one in definition.columns if one not in known]
             if lost:
                 raise _refused(
-                    f"{INDEX_PREFIX}{name}",
+                    f"{prefix}{definition.name}",
                     f"data files have no column {', '.join(lost)}",
-                    "Call indexes.create, which takes the names of columns",
+                    "Call alter.add_constraint, which takes the names of columns"
+                    if is_key
+                    else "Call indexes.create, which takes the names of columns",
                 )
 
 

@@ -57,6 +57,11 @@ class Transaction(Operation):
         """The operation's own name if there is one, else TRANSACTION."""
         return self._operations[0].name if len(self._operations) == 1 else "TRANSACTION"
 
+    @property
+    def state(self) -> Snapshot:
+        """The version that the next operation changes."""
+        return self._state
+
     def __repr__(self) -> str:
         return ", ".join(operation.name for operation in self._operations) or "no change"
 

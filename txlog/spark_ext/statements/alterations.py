@@ -14,6 +14,7 @@ from txlog.schema.edit import find_field
 from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from txlog.spark_ext.catalog import path_in, split_name
 from txlog.spark_ext.statements.columns import ColumnText, read_column, read_place, type_of
+from txlog.spark_ext.statements.constraints import read_rule
 from txlog.spark_ext.statements.ground import Ground, NotOursError
 from txlog.spark_ext.statements.statement_text import Reader, tokens_of
 from txlog.spark_ext.writes.merge import SparkTable, table
@@ -102,8 +103,7 @@ class Alterations(Ground):
             return partial(alter.unset_properties, names, if_exists=exists)
         if reader.accepts("ADD", "CONSTRAINT"):
             name = reader.taken("a name").value
-            reader.expect("CHECK")
-            return partial(alter.add_constraint, {name: ", ".join(reader.items())})
+            return partial(alter.add_constraint, {name: read_rule(reader)})
         if reader.accepts("DROP", "CONSTRAINT"):
             exists = reader.accepts("IF", "EXISTS")
             name = reader.taken("a name").value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,6 +11,7 @@ from txlog.spark_ext.catalog import path_in, split_name
 from txlog.spark_ext.delta.builder import DeltaTableBuilder, note_dropped, version_at
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.statements.columns import read_column
+from txlog.spark_ext.statements.constraints import constraint_in, is_constraint
 from txlog.spark_ext.statements.descriptions import creation
 from txlog.spark_ext.statements.ground import QUERIES, Ground, NotOursError
 from txlog.spark_ext.statements.statement_text import Reader, tokens_of
@@ -57,12 +58,18 @@ class Definitions(Ground):
             return self._clone(name, how, is_shallow=is_shallow)
         if reader.accepts("LIKE"):
             return self._like(name, how)
-        columns = reader.items(types=True) if reader.sees("(") else []
+        listed = reader.items(types=True) if reader.sees("(") else []
+        constraints = [constraint_in(text) for text in listed if is_constraint(text)]
+        columns = [text for text in listed if not is_constraint(text)]
         if not self._is_ours():
             raise NotOursError
         builder = _BUILDERS[how](self.spark).tableName(name)._with_options(self.storage_options)
+        required = {name for one in constraints for name in one.required}
         for column in columns:
-            builder = _with_column(builder, column)
+            builder = _with_column(builder, column, required)
+        for constraint in constraints:
+            for key, value in constraint.properties().items():
+                builder = builder.property(key, value)
         builder = self._with_clauses(builder)
         has_query = reader.accepts("AS") or any(reader.sees(word) for word in QUERIES)
         if columns or not has_query:
@@ -201,15 +208,16 @@ class Definitions(Ground):
         return self._nothing()
 
 
-def _with_column(builder: Builder, text: str) -> Builder:
-    """Add a column from its definition in SQL."""
+def _with_column(builder: Builder, text: str, required: Collection[str] = ()) -> Builder:
+    """Add a column from its definition in SQL; `required` are columns that may not be null."""
     reader = Reader(text, tokens_of(text))
     column = read_column(reader)
     reader.end()
+    name = split_name(column.name)[0]
     builder = builder.addColumn(
-        split_name(column.name)[0],
+        name,
         column.kind,
-        column.nullable is not False,
+        column.nullable is not False and name.lower() not in required,
         generatedAlwaysAs=column.always,
         generatedByDefaultAs=column.by_default,
         comment=column.comment,

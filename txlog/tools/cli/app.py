@@ -438,12 +438,15 @@ def set_properties(
 def constraint(
     table: TableUri,
     name: Annotated[str, typer.Argument(help="The name of the constraint.")],
-    check: Annotated[str | None, typer.Argument(help="SQL that all rows must satisfy.")] = None,
+    check: Annotated[
+        str | None,
+        typer.Argument(help="SQL that all rows must satisfy, or a key: 'UNIQUE (id)'."),
+    ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Drop the constraint.")] = False,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Add a CHECK constraint, or drop one."""
+    """Add a constraint (CHECK, UNIQUE, PRIMARY KEY), or drop one."""
     if drop == (check is not None):
         raise typer.BadParameter("give the SQL of a new constraint, or --drop")
     alter = Table(table).alter

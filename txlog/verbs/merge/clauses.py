@@ -59,6 +59,10 @@ class Clause:
         return f"when {self.kind.replace('_', ' ')} {self.action}"
 
 
+UPSERT = (Clause("matched", "update", keeps_fields=True), Clause("not_matched", "insert"))
+"""The clauses that update the rows with a key of the source, and insert its other rows."""
+
+
 @dataclass(frozen=True)
 class MergeRequest:
     """A merge from the caller, without its clauses.
@@ -73,6 +77,8 @@ class MergeRequest:
         In its place, the key columns, which must be equal.
     schema_mode
         `merge` adds the columns that only the source has.
+    inserts_once
+        Whether of new source rows with the same key only the first is inserted.
     """
 
     data: Any
@@ -82,6 +88,7 @@ class MergeRequest:
     schema_mode: OneOf["merge"] | None = None
     options: WriteOptions | None = None
     on: Sequence[str] | None = None
+    inserts_once: bool = False
 
     def __post_init__(self) -> None:
         if self.schema_mode not in (None, "merge"):
@@ -180,8 +187,8 @@ REMOVING = frozenset({"update", "delete"})
 CORE = Understood(
     "txlog",
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
-               "data", "on", "source_alias", "target_alias", "schema_mode", "options",
-               "target_file_bytes", "max_rows_per_file", "writer_properties",
+               "data", "on", "source_alias", "target_alias", "schema_mode", "inserts_once",
+               "options", "target_file_bytes", "max_rows_per_file", "writer_properties",
                "error_on_type_mismatch", "use_index"}),
     ACTIONS,
 )  # fmt: skip

@@ -135,6 +135,11 @@ class SourceKeys:
                 arrays[sides.name(target.path[0])] = column.distinct.take(arrow_array(places))
         return RowKeys(arrays)
 
+    def repeated(self) -> Indices:
+        """Return the rows of the source whose key an earlier row has."""
+        later: Indices = self.rows[1:][self.codes[1:] == self.codes[:-1]]
+        return later
+
     def pairs(self, rows: pa.RecordBatch) -> Iterator[tuple[Indices, Indices]]:
         """Yield rows of the target, and the rows of the source with the same key, pair by pair."""
         if not self.columns:

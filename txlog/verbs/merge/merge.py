@@ -65,6 +65,7 @@ class Merge(ChangeRows):
         self._clauses = tuple(clauses)
         self._aliases = request.target_alias, request.source_alias
         self._schema_mode = request.schema_mode
+        self._inserts_once = request.inserts_once
         self._source: MergeSource | None = None
         self._bound: _Bound | None = None
         self._open: NDArray[np.bool_] = np.zeros(0, np.bool_)  # The source rows without a match.
@@ -119,6 +120,8 @@ class Merge(ChangeRows):
         self._bound = _Bound(sides, source, keys, condition, clauses, schema, where, every=every)
         found = self._matched(base, self.look(base, where))
         inserts = _Inserts(found.steps, found.matches)
+        if self._inserts_once:
+            inserts.open[keys.repeated()] = False
         self._metrics, self._open = {}, inserts.open
         if not found.changed and not inserts.any():
             nothing = RowChanges(found.plan.reading.where)
