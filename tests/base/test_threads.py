@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.base.threads import Threads, in_shares, map_ahead, prefetch
+from txlog.base.threads import Threads, in_shares, map_ahead, prefetch, tracked
 
 
 def counted(up_to: int, closed: list[bool]) -> Generator[int, None, None]:
@@ -223,6 +223,15 @@ class TestProgress:
         assert known.given == {"total": 3, "desc": "txlog", "unit": "parts"}
         assert known.told == [1, 1, 1, "closed"]
         assert unknown.given["total"] is None
+
+    @pytest.mark.parametrize(("count", "told"), [(7, [3, 3, 1]), (6, [3, 3]), (2, [])])
+    def test_many_parts_are_counted_together(
+        self, bars: list[Bar], count: int, told: list[int]
+    ) -> None:
+        with txlog.progress(Bar, after_s=0):
+            assert [*tracked(iter(range(count)), None, about="names", step=3)] == [*range(count)]
+        assert [bar.told for bar in bars] == ([[*told, "closed"]] if told else [])
+        assert all(bar.given["desc"] == "txlog: names" for bar in bars)
 
     def test_quick_work_has_no_bar(self, bars: list[Bar]) -> None:
         with txlog.progress(Bar, after_s=1000):

@@ -268,7 +268,7 @@ doing: ContextVar[str] = ContextVar("txlog.doing", default="txlog")  # The label
 
 
 def progress(
-    bar: Callable[..., Any] | None = None, *, after_s: float = 2.0
+    bar: Callable[..., Any] | None = None, *, after_s: float = 1.0
 ) -> AbstractContextManager[None]:
     """Show progress bars for long work in the `with` block: reading, rewriting, merging, ….
 
@@ -323,24 +323,47 @@ def _shown(wanted: _Progress) -> Iterator[None]:
 
 
 def tracked(
-    results: Iterator[Item] | Generator[Item, None, None], items: object, label: str | None = None
+    results: Iterator[Item] | Generator[Item, None, None],
+    items: object,
+    label: str | None = None,
+    *,
+    about: str | None = None,
+    step: int = 1,
 ) -> Iterator[Item]:
-    """Yield results. Within `progress`, show how many of the items are done."""
+    """Yield results. Within `progress`, show how many of the items are done.
+
+    Parameters
+    ----------
+    items
+        What the results are made of. Without a length, the total is unknown.
+    label
+        What a bar says. Default: the name of the operation.
+    about
+        What the items are, which a bar says after it.
+    step
+        A bar moves after so many results, and at the end. Results that cost little, such as the
+        names of a listing, must not wait for it.
+    """
     shown = PROGRESS.get()
     if shown is None:
         yield from results
         return
-    began, done, bar = REAL.monotonic_s(), 0, None
+    began, done, told, bar = REAL.monotonic_s(), 0, 0, None
     try:
         for result in results:
             done += 1
-            if bar is not None:
-                bar.update(1)
-            elif REAL.monotonic_s() - began >= shown.after_s:
-                total = len(items) if isinstance(items, Sized) else None
-                bar = shown.bar(total=total, desc=label or doing.get(), unit="parts")
-                bar.update(done)
+            if done % step == 0:
+                if bar is None and REAL.monotonic_s() - began >= shown.after_s:
+                    total = len(items) if isinstance(items, Sized) else None
+                    text = label or doing.get()
+                    text = text if about is None else f"{text}: {about}"
+                    bar = shown.bar(total=total, desc=text, unit="parts")
+                if bar is not None:
+                    bar.update(done - told)
+                    told = done
             yield result
+        if bar is not None and done > told:
+            bar.update(done - told)
     finally:
         if isinstance(results, Generator):
             results.close()  # This ends the generator's threads.

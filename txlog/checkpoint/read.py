@@ -13,6 +13,7 @@ from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.file import Sidecar
 from txlog.actions.ndjson import rows
 from txlog.base.errors import LogCorruptError
+from txlog.base.threads import tracked
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import ALL, Wanted, group_batches, united
 from txlog.checkpoint.parquet import Footers, Opened, named, opened
@@ -160,7 +161,9 @@ def file_batches(
         return _source_batches(store, source, version, wanted, footers)
 
     if not is_far(store) or len(sources) < 2:
-        yield from chain.from_iterable(map(read, sources))
+        yield from chain.from_iterable(
+            tracked(map(read, sources), sources, about="files of the log")
+        )
         return
     whole = map_many(store, lambda source: list(read(source)), sources, size=_bytes_of)
     yield from chain.from_iterable(whole)

@@ -17,7 +17,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     naming_table,
 )
-from txlog.base.threads import Threads, map_ahead
+from txlog.base.threads import Threads, map_ahead, tracked
 from txlog.base.thresholds import Threshold
 
 # The kinds of object stores by their schemes.
@@ -493,11 +493,12 @@ def map_many(
     """
     workers = store.reads_at_once
     if workers < 2 or len(items) < 2:
-        yield from map(function, items)
+        yield from tracked(map(function, items), items)
         return
-    yield from map_ahead(
+    results = map_ahead(
         function, items, workers=workers, ahead=2 * workers, size=size, ahead_size=_AHEAD_BYTES
     )
+    yield from tracked(results, items)
 
 
 def threads_for(store: Store) -> Threads:

@@ -67,6 +67,7 @@ _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
 
 # The number of files that are deleted between two checks of the clock.
 _AT_ONCE: Threshold = 20_000
+_LISTED: Threshold = 1_000  # The number of listed files after which progress is shown.
 
 
 def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> int:
@@ -197,7 +198,10 @@ def _round(
     """Decide, and delete files until the commit that starts the deletion is too old."""
     store = context.store
     kept_ms = retention_ms(snapshot, request.hours, enforce=request.enforce)
-    listed = None if request.lite else listed_files(store.list_tree(""), snapshot)
+    listed = None
+    if not request.lite:
+        names = tracked(store.list_tree(""), None, about="files listed", step=_LISTED)
+        listed = listed_files(names, snapshot)
     covered: dict[str, pa.Array] = {}  # For each segment of an index, the files that it covers.
     if listed is not None:
         segments, covered = _segments(store, snapshot)

@@ -69,7 +69,7 @@ EXIT_CODES: tuple[tuple[type[TxlogError], int], ...] = (
 # The exit codes that shells use.
 INTERRUPTED = 130  # Ctrl-C ended the program.
 PIPE_CLOSED = 141  # The program wrote to a closed pipe.
-_PATIENCE_S = 2.0
+_PATIENCE_S = 1.0
 _FOLDED = 8  # The smallest width of a column with wrapped texts, in characters.
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
 
