@@ -385,3 +385,17 @@ def test_column_mapping_does_not_end(tmp_path: Path) -> None:
             end()
     assert iceberg.refresh().version == 0
     assert len(list(Path(iceberg.uri).glob("*.parquet"))) == 1
+
+
+def test_columns_with_bloom_filters_follow_their_names(tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int64())])
+    properties = {"delta.columnMapping.mode": "name", "txlog.bloomFilterColumns": "a, b"}
+    table = txlog.Table.create(tmp_path / "t", schema, properties=properties)
+    table.alter.rename_column("a", "new.name")
+    assert table.properties["txlog.bloomFilterColumns"] == "`new.name`,`b`"
+    table.alter.drop_columns("b")
+    assert table.properties["txlog.bloomFilterColumns"] == "`new.name`"
+    for name, reason in (("zebra", "no such column"), ("d", "have no filters")):
+        table.alter.add_columns({"d": pa.float64()}) if name == "d" else None
+        with pytest.raises(txlog.InvalidInputError, match=reason):
+            table.alter.set_properties({"txlog.bloomFilterColumns": name})

@@ -63,6 +63,7 @@ VALUES: dict[str, tuple[str, str | None]] = {
     "delta.targetFileSize": ("1mb", "large"),
     "delta.tuneFileSizesForRewrites": FLAG,
     "delta.writePartitionColumnsToParquet": FLAG,
+    "txlog.bloomFilterColumns": ("x", "zebra"),
     "txlog.dataset.cleared": NUMBER,
     "txlog.dataset.format": NUMBER,
     "txlog.dataset.ledger": NUMBER,

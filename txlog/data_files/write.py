@@ -18,6 +18,7 @@ from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError, tidied
 from txlog.base.threads import cached_property
 from txlog.base.thresholds import Threshold
+from txlog.data_files.bloom_columns import BLOOM_COLUMNS, FALSE_MATCHES, bloom_columns
 from txlog.data_files.nan_spans import nan_spans
 from txlog.data_files.options import (
     DEFAULT,
@@ -351,19 +352,40 @@ class _Writer:
         page_rows = layout.properties.get("txlog.pageRows")
         arguments = layout.writer_properties.arguments(layout.codec, self._leaves, rows, named)
         arguments["store_decimal_as_integer"] = bool(compatibilities(layout.properties.raw))
-        if page_rows is not None:
-            arguments = {"max_rows_per_page": page_rows, **arguments}
+        asked = {
+            "max_rows_per_page": ("txlog.pageRows", "limit the rows of a page", page_rows),
+            "bloom_filter_options": (
+                BLOOM_COLUMNS, "write Bloom filters", self._bloom_filters(rows.num_rows)
+            ),
+        }  # fmt: skip
+        ours = {
+            name: one for name, one in asked.items() if one[2] is not None and name not in arguments
+        }
+        arguments |= {name: value for name, (_, _, value) in ours.items()}
         try:
             return parquet_writer(file.sink, self._schema, **arguments)
         except TypeError as error:
-            if page_rows is None:
+            refused = [one for name, one in ours.items() if name in str(error)]
+            if not refused:
                 raise
             raise InvalidInputError(
                 argument="properties",
-                field="txlog.pageRows",
-                reason=f"pyarrow {pa.__version__} cannot limit the rows of a page",
+                field=refused[0][0],
+                reason=f"pyarrow {pa.__version__} cannot {refused[0][1]}",
                 remedy="Install a newer pyarrow, or unset the property",
             ) from error
+
+    def _bloom_filters(self, rows: int) -> dict[str, dict[str, float]] | None:
+        """Return the options of filters of the columns that the table's property names."""
+        layout = self._layout
+        if layout.properties.raw.get(BLOOM_COLUMNS) is None:
+            return None
+        names = [
+            one.name_in_files(layout.mapping_mode)
+            for one in bloom_columns(layout.properties, layout.schema, layout.partition_by)
+        ]
+        options = {"ndv": max(1, min(rows, self._row_group_rows)), "fpp": FALSE_MATCHES}
+        return {name: options for name in names if name in self._leaves} or None
 
     def _bound_memory(self) -> None:
         buffered = sum(file.buffered_bytes for file in self._open.values())

@@ -22,6 +22,7 @@ from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
 from txlog.base.thresholds import Threshold
+from txlog.expressions.listed import listed_values
 from txlog.expressions.operators import OPERATORS
 from txlog.expressions.tree import And, Column, Comparison, Expression, In, Like, Literal, Or
 from txlog.fragments.fragment import Fragment
@@ -65,7 +66,7 @@ class PredicateKeys:
     """The values that a bound predicate compares with columns."""
 
     def __init__(self, where: Expression) -> None:
-        self._values = _values(where)
+        self._values = listed_values(where)
         self._where = where
 
     @property
@@ -179,32 +180,6 @@ def _asked(columns: Sequence[StructField], arrays: Mapping[str, pa.Array]) -> As
         return AskedKeys.of(columns, as_keys(columns, pa.table(dict(arrays))))
     except InvalidInputError:
         return None
-
-
-def _values(where: Expression) -> dict[str, list[object]]:
-    """Return values of columns: if a predicate is true for a row, it has one of each list."""
-    match where:
-        case Comparison("=" | "<=>", Column((name,)), Literal(value)) if value is not None:
-            return {name: [value]}
-        case Comparison("=", Column((name,)), Literal(None)):
-            return {name: []}
-        case In(Column((name,)), values):
-            return {name: [one.value for one in values if one.value is not None]}
-        case And(parts):
-            found: dict[str, list[object]] = {}
-            for part in parts:
-                for name, given in _values(part).items():
-                    if name not in found or len(given) < len(found[name]):
-                        found[name] = given
-            return found
-        case Or(parts):
-            either = [_values(part) for part in parts]
-            return {
-                name: [value for one in either for value in one[name]]
-                for name in either[0]
-                if all(name in one for one in either)
-            }
-    return {}
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.setTransactionRetentionDuration": (_interval_ms, None),
     "delta.targetFileSize": (_bytes, None),
     "delta.writePartitionColumnsToParquet": (_flag, False),
+    "txlog.bloomFilterColumns": (_column_paths, None),
     "txlog.dataset.cleared": (_positive, None),  # txlog.training sets these four.
     "txlog.dataset.format": (_positive, None),
     "txlog.dataset.ledger": (_positive, None),
@@ -535,6 +536,7 @@ def without_old_stamps(raw: Mapping[str, str | None]) -> dict[str, str | None]:
 # rows are valid. The first is a counter, which each new mapped column moves.
 _UNBINDING = (
     "delta.columnMapping.maxColumnId",
+    "txlog.bloomFilterColumns",
     "txlog.logCompactionInterval",
     "txlog.pageRows",
     "txlog.rowGroupRows",

@@ -35,6 +35,7 @@ from txlog.store.ranged import open_ranged
 
 if TYPE_CHECKING:
     from txlog.parquet.footer import Numbers
+    from txlog.scan.bloom_filters import Read
     from txlog.scan.pages import PagedFile, Picked
 
 BATCH_ROWS: Threshold = 131_072
@@ -315,6 +316,42 @@ class OpenFile:
             for name, column in zip(raw.schema.names, raw.columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=raw.schema)
+
+    def not_excluded(self, ranges: list[RowRange], read: Read) -> list[RowRange]:
+        """Return the row groups that no Bloom filter of the file excludes.
+
+        Parameters
+        ----------
+        ranges
+            Those to look at, as `ranges` returns them.
+        read
+            Returns bytes of the file, from a position, at most so many.
+        """
+        where = self._plan.where
+        if where is None or self._legacy or not ranges:
+            return ranges
+        groups = {bounds: group for group, bounds in enumerate(self.row_groups)}
+        asked = [groups[bounds] for bounds in ranges if bounds in groups]
+        metadata = self._footer.metadata
+        if not any(
+            getattr(metadata.row_group(asked[0]).column(leaf), "bloom_filter_offset", None)
+            for leaf in range(metadata.num_columns)
+        ):
+            return ranges
+        from txlog.scan.bloom_filters import groups_left
+
+        def leaf_of(column: str) -> tuple[str, int] | None:
+            name = self.resolved.names.get(column)
+            path = self.resolved.leaf((column,))
+            leaf = None if path is None else self._footer.leaf(path)
+            return None if name is None or leaf is None else (name, leaf)
+
+        tops = {*self.stored}
+        read_leaves = [
+            leaf for leaf, path in enumerate(self._footer.paths) if path.partition(".")[0] in tops
+        ]
+        left = groups_left(self._footer, where, leaf_of, read_leaves, asked, read, self.path)
+        return [self.row_groups[group] for group in left]
 
     def _kept_row_groups(self) -> list[bool] | None:
         plan = self._plan

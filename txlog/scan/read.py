@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -94,12 +94,16 @@ class FragmentReader:
         """
         with ExitStack() as stack:
             files = self._open_needed(stack, needed)
-            ranges = common(
-                [
-                    file.ranges(prune=prune, only=only, begin_in=rows if file is files[0] else None)
-                    for file in files
+            found = [
+                file.ranges(prune=prune, only=only, begin_in=rows if file is files[0] else None)
+                for file in files
+            ]
+            if prune and self._plan.where is not None:
+                found = [
+                    file.not_excluded(of_file, partial(self._bytes, file.path))
+                    for file, of_file in zip(files, found, strict=True)
                 ]
-            )
+            ranges = common(found)
             streams = [file.read(ranges, batch_rows=batch_rows, threads=threads) for file in files]
             for start, raws in zipped(streams):
                 part = self._fragment, range(start, start + raws[0].num_rows)
@@ -223,6 +227,17 @@ class FragmentReader:
         if len(fragment.files) == 1:
             files[0].paged.opened = plan, fragment.id, files[0]
         return files[0]
+
+    def _bytes(self, path: str, start: int, size: int) -> bytes:
+        """Return bytes of a file of the fragment: fewer if it ends before."""
+        home, name = locate(self._store, decode_path(path))
+        with (
+            naming(self._store),
+            blamed(path, self._plan.version),
+            closing(home.open_input(name)) as source,
+        ):
+            source.seek(start)
+            return bytes(source.read(size))
 
     def _open(self, stack: ExitStack, file: DataFile) -> pq.ParquetFile:
         return open_parquet(stack, self._store, file, self._plan.version)

@@ -17,6 +17,7 @@ from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
+from txlog.data_files.bloom_columns import BLOOM_COLUMNS, bloom_columns
 from txlog.data_files.constraints import generated_columns, rules_of
 from txlog.data_files.deletions import adds_of
 from txlog.data_files.lengths import declared_type
@@ -320,8 +321,9 @@ def _needs_mapping(base: Snapshot, reason: str) -> UnsupportedFeatureError:
 def _with_stats_columns(
     base: Snapshot, other: Callable[[FieldPath], FieldPath | None]
 ) -> Mapping[str, str | None]:
-    """Return the properties with changed statistics columns; None removes a column."""
-    return _with_listed(base, base.metadata.configuration, LISTED, other)
+    """Return the properties with changed columns of statistics and Bloom filters; None: no more."""
+    changed = _with_listed(base, base.metadata.configuration, LISTED, other)
+    return _with_listed(base, changed, BLOOM_COLUMNS, other)
 
 
 def _with_listed(
@@ -356,6 +358,12 @@ def without_lost_columns(
     kept = [text for text in texts if _has_statistics(schema, partition_by, text)]
     if len(kept) < len(texts):
         configuration[LISTED] = ",".join(kept)
+    if configuration.get(BLOOM_COLUMNS) is not None:
+        filtered = bloom_columns(Properties(configuration), schema, partition_by)
+        if len(filtered) < len(Properties(configuration).get(BLOOM_COLUMNS) or ()):
+            configuration[BLOOM_COLUMNS] = ",".join(quote_name(one.name) for one in filtered)
+            if not filtered:
+                del configuration[BLOOM_COLUMNS]
     if configuration.get(SORT_BY) is not None:
         ordered = sort_columns(Properties(configuration), schema, partition_by)
         if len(ordered) < len(Properties(configuration).get(SORT_BY) or ()):

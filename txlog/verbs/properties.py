@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.data_files.bloom_columns import require_bloom_columns
 from txlog.data_files.sort_order import require_sort_columns
 from txlog.protocol.properties import (
     CHECK_PREFIX,
@@ -101,6 +102,7 @@ class Asked:
         """
         require_stats_columns(schema, partition_by, Properties(configuration))
         require_sort_columns(schema, partition_by, Properties(configuration))
+        require_bloom_columns(schema, partition_by, Properties(configuration))
         there = {
             column.name_in_files(mode)
             for column in schema.fields
