@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 import txlog
 from txlog.spark_ext import DeltaTable
@@ -68,3 +69,24 @@ def test_a_source_made_of_the_frame_keeps_its_own_values(table: DeltaTable) -> N
     assert {n: x for n, (x, _) in values(table).items()} == {1: 21, 2: 41, 3: 0, 4: 0}
     table.merge(own, later.id == own.id).whenMatchedUpdateAll().execute()
     assert {n: x for n, (x, _) in values(table).items()} == {1: 10, 2: 20, 3: 0, 4: 0}
+
+
+@pytest.mark.parametrize("alias", [None, "t"])
+def test_names_mean_the_columns_of_now(
+    spark: SparkSession, table: DeltaTable, alias: str | None
+) -> None:
+    """A Column by name is of no frame, also after the table gave some away."""
+    frame = table.toDF()
+    table = table if alias is None else table.alias(alias)
+    table.delete(F.col("id") == F.lit(1))
+    table.update(F.expr("id = 2 OR st.a = 3"), {"x": F.col("x") + frame.id, "st.a": F.lit(0)})
+    source = spark.sql("SELECT 4L AS k, 7L AS v UNION ALL SELECT 9L, 8L")
+    (
+        table.merge(source, (F.col("id") == F.col("k")) & F.expr("id > 3"))
+        .whenMatchedUpdate(F.col("v") == 7, {"x": F.col("v") + F.col("x")})
+        .whenNotMatchedInsert(values={"id": F.col("k"), "x": "v"})
+        .whenNotMatchedBySourceUpdate(frame.id == 2, {"x": -F.col("x")})
+        .execute()
+    )
+    rows = txlog.Table(table.table.uri).to_arrow(["id", "x"]).to_pylist()
+    assert {row["id"]: row["x"] for row in rows} == {2: -22, 3: 33, 4: 47, 9: 8}

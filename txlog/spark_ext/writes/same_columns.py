@@ -72,12 +72,16 @@ def _key(attribute: Any) -> str:
 
 
 def _references(frame: DataFrame, column: Any) -> set[str]:
-    """Return the keys of the attributes to which a Column refers."""
+    """Return the keys of the attributes to which a Column refers.
+
+    A name, as in `F.col("id")`, is of no frame, and has no key yet.
+    """
     jvm: Any = frame.sparkSession._jvm
     converter = getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
     expression = getattr(converter, "MODULE$").apply(column._jc.node())
-    found = expression.references().toSeq()
-    return {_key(found.apply(place)) for place in range(found.length())}
+    found = expression.collectLeaves()
+    leaves = [found.apply(place) for place in range(found.length())]
+    return {_key(one) for one in leaves if one.getClass().getSimpleName() == "AttributeReference"}
 
 
 def _with_ids(frame: DataFrame, again: list[tuple[Any, Any]]) -> DataFrame:
