@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from txlog import Table
 from txlog.base.errors import InvalidInputError
 from txlog.extend import DataType, StructField, parse_type
 from txlog.tools.cli.examine import Dry, Json, TableUri
 from txlog.tools.cli.output import print_json, print_outcome, print_text
+from txlog.tools.cli.tables import opened
 
 alter = typer.Typer(help="Change the columns of a table, without rewriting its files.")
 
@@ -29,7 +29,7 @@ def add(
     for text in columns:
         name, _, kind = text.partition("=")
         fields.append(StructField(name, type_of(kind)))
-    print_outcome(Table(table).alter.add_columns(fields), json)
+    print_outcome(opened(table).alter.add_columns(fields), json)
 
 
 @alter.command()
@@ -43,7 +43,7 @@ def rename(
     json: Json = False,
 ) -> None:
     """Rename a column; needs column mapping."""
-    print_outcome(Table(table).alter.rename_column(column, new_name), json)
+    print_outcome(opened(table).alter.rename_column(column, new_name), json)
 
 
 @alter.command()
@@ -54,7 +54,7 @@ def drop(
     json: Json = False,
 ) -> None:
     """Drop columns; needs column mapping."""
-    print_outcome(Table(table).alter.drop_columns(columns), json)
+    print_outcome(opened(table).alter.drop_columns(columns), json)
 
 
 @alter.command()
@@ -67,7 +67,7 @@ def move(
     json: Json = False,
 ) -> None:
     """Move a column, by default to the end."""
-    print_outcome(Table(table).alter.move_column(column, after, first=first), json)
+    print_outcome(opened(table).alter.move_column(column, after, first=first), json)
 
 
 @alter.command()
@@ -79,7 +79,7 @@ def widen(
     json: Json = False,
 ) -> None:
     """Give a column a wider type."""
-    print_outcome(Table(table).alter.widen_type(column, type_of(kind)), json)
+    print_outcome(opened(table).alter.widen_type(column, type_of(kind)), json)
 
 
 @alter.command()
@@ -93,7 +93,7 @@ def nullable(
     json: Json = False,
 ) -> None:
     """Allow or forbid nulls in a column."""
-    print_outcome(Table(table).alter.set_nullable(column, not no), json)
+    print_outcome(opened(table).alter.set_nullable(column, not no), json)
 
 
 @alter.command()
@@ -108,7 +108,7 @@ def default(
     """Set the default of a column, for rows that are written without it."""
     if drop_it == (value is not None):
         raise typer.BadParameter("give the SQL of the default, or --drop")
-    verbs = Table(table).alter
+    verbs = opened(table).alter
     done = verbs.drop_default(column) if value is None else verbs.set_default(column, value)
     print_outcome(done, json)
 
@@ -118,7 +118,7 @@ def sync_identity(
     table: TableUri, column: Column, _dry_run: Dry = False, json: Json = False
 ) -> None:
     """Continue the counter of an identity column after the existing values."""
-    print_outcome(Table(table).alter.sync_identity(column), json)
+    print_outcome(opened(table).alter.sync_identity(column), json)
 
 
 def type_of(text: str) -> DataType:
@@ -153,7 +153,7 @@ def add_feature(
     json: Json = False,
 ) -> None:
     """Add table features: engines without them can no longer read, or write, the table."""
-    change = Table(table).alter
+    change = opened(table).alter
     if dry_run:
         _print_change(change.protocol_change(add=features), json)
     else:
@@ -171,7 +171,7 @@ def drop_feature(
     json: Json = False,
 ) -> None:
     """Drop a table feature and all of its uses in the table."""
-    change = Table(table).alter
+    change = opened(table).alter
     if dry_run:
         found = change.protocol_change(drop=feature, truncate_history=truncate_history)
         _print_change(found, json)
@@ -188,7 +188,7 @@ def upgrade_protocol(
     json: Json = False,
 ) -> None:
     """Raise the versions of the protocol."""
-    change = Table(table).alter
+    change = opened(table).alter
     if dry_run:
         _print_change(change.protocol_change(upgrade=(reader, writer)), json)
     else:
@@ -206,4 +206,4 @@ def cluster_by(
     json: Json = False,
 ) -> None:
     """Set the columns by which the table is clustered."""
-    print_outcome(Table(table).alter.cluster_by(*(columns or [])), json)
+    print_outcome(opened(table).alter.cluster_by(*(columns or [])), json)

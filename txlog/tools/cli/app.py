@@ -42,6 +42,7 @@ from txlog.tools.cli.output import (
 )
 from txlog.tools.cli.rows import append, head, index, lookup, merge, sql, update
 from txlog.tools.cli.sources import FORMATS
+from txlog.tools.cli.tables import opened, use_zone
 
 _WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 
@@ -184,21 +185,29 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def common(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (its callback prints it)
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print txlog's version."
         ),
     ] = False,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(
+            help="Of SQL in all commands, such as America/New_York. Default: UTC. It is before the "
+            "command."
+        ),
+    ] = None,
 ) -> None:
     """ACID tables for PySpark and Arrow: read, change and maintain Delta tables."""
+    use_zone(time_zone)
 
 
 def _open(table: str, version: str | None, timestamp: str | None) -> Table:
     """Open a table at a version or a time, or at its latest version."""
     if version is not None and timestamp is not None:
         raise typer.BadParameter("give one of the two, not both", param_hint=_ONE_OF_TWO)
-    return Table(table, version=version_of(version), timestamp=timestamp)
+    return opened(table, version=version_of(version), timestamp=timestamp)
 
 
 @app.command()
@@ -407,7 +416,7 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete rows."""
-    print_outcome(Table(table).delete(where), json)
+    print_outcome(opened(table).delete(where), json)
 
 
 @app.command("set")
@@ -430,7 +439,7 @@ def set_properties(
             unset.append(name)
     if given and unset:
         raise typer.BadParameter("set properties and remove others in two calls")
-    alter = Table(table).alter
+    alter = opened(table).alter
     print_outcome(alter.set_properties(given) if given else alter.unset_properties(unset), json)
 
 
@@ -449,7 +458,7 @@ def constraint(
     """Add a constraint (CHECK, UNIQUE, PRIMARY KEY), or drop one."""
     if drop == (check is not None):
         raise typer.BadParameter("give the SQL of a new constraint, or --drop")
-    alter = Table(table).alter
+    alter = opened(table).alter
     done = alter.drop_constraint(name) if check is None else alter.add_constraint({name: check})
     print_outcome(done, json)
 
@@ -485,7 +494,7 @@ def restore(
 @app.command()
 def checkpoint(table: TableUri, json: Json = False) -> None:
     """Write a checkpoint of the latest version, so that opening is faster."""
-    version = Table(table).maintenance.checkpoint()
+    version = opened(table).maintenance.checkpoint()
     if json:
         print_json({"version": version})
     else:

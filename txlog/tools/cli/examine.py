@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import typer
 
-from txlog import Table
 from txlog.base.columns import first_rows
 from txlog.base.errors import InvalidInputError
 from txlog.base.remedies import Asked, on_command_line
@@ -32,6 +31,7 @@ from txlog.tools.cli.output import (
     print_table,
     print_text,
 )
+from txlog.tools.cli.tables import opened
 
 examine = typer.Typer()
 
@@ -65,7 +65,7 @@ def diff(
     """Show the rows that were added, deleted or changed between two versions."""
     first, last = version_of(start), version_of(end)
     assert first is not None
-    found = Table(table).diff(first, last, on=on, columns=column, where=where)
+    found = opened(table).diff(first, last, on=on, columns=column, where=where)
     if count:
         counts = found.count()
         print_json(counts) if json else print_rows("", [counts], json=False)
@@ -79,7 +79,7 @@ def blame(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Show rows with the version, time, operation and user that wrote each."""
-    _print_some(Table(table).blame(column, where).to_batches(), limit, json)
+    _print_some(opened(table).blame(column, where).to_batches(), limit, json)
 
 
 @examine.command()
@@ -120,7 +120,7 @@ def report(
     from txlog.tools.report.page import report_in_words
 
     made = report_in_words(
-        Table(table),
+        opened(table),
         None if sample < 0 else sample,
         lambda remedy: on_command_line(remedy, Asked(table)),
     )

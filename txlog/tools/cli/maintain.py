@@ -7,7 +7,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from txlog import Table, WriteOptions
+from txlog import WriteOptions
 from txlog.base.moments import moment_text
 from txlog.base.texts import version_of
 from txlog.tools.cli.examine import Dry, Json, TableUri
@@ -20,6 +20,7 @@ from txlog.tools.cli.output import (
     print_text,
     working,
 )
+from txlog.tools.cli.tables import opened
 
 maintenance = typer.Typer()
 
@@ -44,7 +45,7 @@ def compact(
 ) -> None:
     """Rewrite small files, and files with many deleted rows, into fewer."""
     with working("Writing files"):
-        done = Table(table).optimize.compact(where, sort_by=sort_by)
+        done = opened(table).optimize.compact(where, sort_by=sort_by)
     print_outcome(done, json)
 
 
@@ -68,7 +69,7 @@ def optimize(
     """Rewrite small files into fewer, or all files in an order that lets scans skip files."""
     if (z_order and cluster) or (full and not cluster):
         raise typer.BadParameter("give --z-order, or --cluster, or --cluster --full")
-    verbs = Table(table).optimize
+    verbs = opened(table).optimize
     options = WriteOptions(target_file_bytes=target_file_bytes)
     with working("Writing files"):
         if z_order:
@@ -101,7 +102,7 @@ def vacuum(
 ) -> None:
     """List or delete files that no version within the retention needs."""
     with working("Looking for files that are not needed"):
-        decided = Table(table).vacuum(
+        decided = opened(table).vacuum(
             retention_hours,
             not delete_files,
             not no_enforce,
@@ -121,7 +122,7 @@ def expire(
 ) -> None:
     """List or delete files of the log that no version within the retention, and no pin, needs."""
     with working("Looking for files of the log that are not needed"):
-        decided = Table(table).maintenance.expire(retention_hours, not delete_files)
+        decided = opened(table).maintenance.expire(retention_hours, not delete_files)
     _print_decided(decided, delete_files, json)
 
 
@@ -144,7 +145,7 @@ def trash(
     json: Json = False,
 ) -> None:
     """Restore the files that a vacuum moved to the trash, or delete them."""
-    found = Table(table).maintenance
+    found = opened(table).maintenance
     if empty:
         count, what = found.empty_trash(), "deleted permanently"
     else:
@@ -167,7 +168,7 @@ def pin(
     json: Json = False,
 ) -> None:
     """Name a version, so that vacuum and expire keep it; or list all pins."""
-    pins = Table(table).pins
+    pins = opened(table).pins
     if name is None:
         rows = [
             {
@@ -220,7 +221,7 @@ def clone(
 ) -> None:
     """Copy a version of a table to another table."""
     with working("Copying files"):
-        made = Table(table).clone(
+        made = opened(table).clone(
             target, shallow, version_of(version), timestamp, replace=replace, register=register
         )
     assert made.outcome is not None
@@ -230,7 +231,7 @@ def clone(
 @maintenance.command()
 def generate(table: TableUri, json: Json = False) -> None:
     """Write manifests (lists of data files) for engines that do not read the log."""
-    count = Table(table).maintenance.generate()
+    count = opened(table).maintenance.generate()
     if json:
         print_json({"manifests": count})
     else:

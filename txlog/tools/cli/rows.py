@@ -22,6 +22,7 @@ from txlog.tools.cli.output import (
     working,
 )
 from txlog.tools.cli.sources import rows_of
+from txlog.tools.cli.tables import opened
 
 
 class Matched(StrEnum):
@@ -70,7 +71,7 @@ def append(
     json: Json = False,
 ) -> None:
     """Add the rows of a file, a folder of files, or another table, in one commit."""
-    target = Table(table)
+    target = opened(table)
     mode: Literal["merge"] | None = "merge" if merge_schema else None
     print_outcome(target.append(rows_of(source, target.schema), schema_mode=mode), json)
 
@@ -100,7 +101,7 @@ def merge(
 
     Columns that the source lacks do not change. In new rows they get their default, else null.
     """
-    target = Table(table)
+    target = opened(table)
     rows = rows_of(source, target.schema)
     given = {name.lower() for name in rows.schema.names}
     absent = [name for name in target.schema.names if name.lower() not in given]
@@ -139,7 +140,7 @@ def update(
             raise typer.BadParameter(f"COLUMN=SQL was expected, not {text!r}", param_hint="--set")
         updates[name.strip()] = value
     options = WriteOptions(error_on_type_mismatch=error_on_type_mismatch)
-    print_outcome(Table(table).update(updates, where, options=options), json)
+    print_outcome(opened(table).update(updates, where, options=options), json)
 
 
 def _condition(text: str) -> str:
@@ -164,17 +165,17 @@ def lookup(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the rows with these keys, such as: txlog lookup flights UA B6 --on carrier."""
-    opened = Table(table, version=version_of(version))
+    found = opened(table, version=version_of(version))
     if on is None:
-        on = _indexed_column(opened)
-    kind = opened.schema.field(on).type if on in opened.schema.names else pa.string()
+        on = _indexed_column(found)
+    kind = found.schema.field(on).type if on in found.schema.names else pa.string()
     try:
         asked = pa.array(keys, pa.string()).cast(kind)
     except pa.ArrowException as error:
         raise InvalidInputError(
             argument="keys", reason=f"they are not values of {on!r} ({kind}): {error}"
         ) from error
-    _print_found(table, opened.lookup(asked, on=on, columns=_names(columns)), json)
+    _print_found(table, found.lookup(asked, on=on, columns=_names(columns)), json)
 
 
 def head(
@@ -192,8 +193,8 @@ def head(
     json: Json = False,
 ) -> None:
     """Show the first rows, such as: txlog head flights -n 3 --where "carrier = 'UA'"."""
-    opened = Table(table, version=version_of(version))
-    _print_found(table, opened.head(rows, _names(columns), where), json)
+    found = opened(table, version=version_of(version))
+    _print_found(table, found.head(rows, _names(columns), where), json)
 
 
 class Engine(StrEnum):
@@ -287,7 +288,7 @@ def create_index(
 ) -> None:
     """Define an index, and read the keys of the existing files."""
     with working("Reading keys"):
-        done = Table(table).indexes.create(columns, name=name, build=not no_build)
+        done = opened(table).indexes.create(columns, name=name, build=not no_build)
     print_outcome(done, json)
 
 
@@ -300,7 +301,7 @@ def build_index(
 ) -> None:
     """Read the keys of files that the index does not cover."""
     with working("Reading keys"):
-        report = Table(table).indexes.build(name, rebuild=rebuild)
+        report = opened(table).indexes.build(name, rebuild=rebuild)
     print_rows(f"Index of {table}", [asdict(report)], json)
 
 
@@ -308,7 +309,7 @@ def build_index(
 def merge_index(table: TableUri, name: Name = None, json: Json = False) -> None:
     """Merge all segments of the index into one."""
     with working("Merging segments"):
-        report = Table(table).indexes.merge(name)
+        report = opened(table).indexes.merge(name)
     print_rows(f"Index of {table}", [asdict(report)], json)
 
 
@@ -317,7 +318,7 @@ def drop_index(
     table: TableUri, name: Annotated[str, typer.Argument(help="The index.")], json: Json = False
 ) -> None:
     """Remove the index from the table, and delete its files."""
-    print_outcome(Table(table).indexes.drop(name), json)
+    print_outcome(opened(table).indexes.drop(name), json)
 
 
 @index.command("show")
@@ -325,7 +326,7 @@ def show_indexes(table: TableUri, json: Json = False) -> None:
     """Show the indexes, and the number of files that they cover."""
     rows = [
         {**asdict(info), "bits_per_key": round(info.bits_per_key, 1)}
-        for info in Table(table).indexes.list().values()
+        for info in opened(table).indexes.list().values()
     ]
     if not json:
         rows = [{**row, **{n: ", ".join(row[n]) for n in ("columns", "forms")}} for row in rows]

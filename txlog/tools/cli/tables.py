@@ -1,0 +1,28 @@
+"""How commands open their table."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from txlog import Table
+
+_zone: ContextVar[str | None] = ContextVar("txlog.cli.zone", default=None)
+
+
+def use_zone(zone: str | None) -> None:
+    """Set the time zone of SQL in the command that runs; None is UTC."""
+    _zone.set(zone)
+
+
+def opened(table: str, **more: Any) -> Table:
+    """Open a table, whose predicates and values have the time zone of the command line.
+
+    `more` are other arguments of `Table`.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such zone.
+    """
+    return Table(table, time_zone=_zone.get(), **more)
