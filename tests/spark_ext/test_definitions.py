@@ -218,6 +218,12 @@ def test_a_new_schema_of_a_frame_keeps_what_the_table_says_of_itself(
     writer.save(uri)
     table = txlog.Table(uri)
     assert (table.partition_columns, table.schema.names) == (["p"], ["x", "p"])
+    fewer = spark.sql("SELECT 6L x").write.format("txlog").mode("overwrite")
+    fewer = fewer.option("overwriteSchema", "true")
+    with pytest.raises(Exception, match=r"(?s)lack p, by which.*overwriteSchema.*partitionBy=\[\]"):
+        fewer.save(uri)
+    fewer.option("partitionBy", "[]").save(uri)
+    assert (txlog.Table(uri).partition_columns, txlog.Table(uri).schema.names) == ([], ["x"])
     writer.option("partitionBy", "x").save(uri)
     table.refresh()
     assert (table.partition_columns, table.metadata.description) == (["x"], "kept")

@@ -235,3 +235,15 @@ def test_a_predicate_of_write_has_the_zone_that_is_given(tmp_path: Path) -> None
     with pytest.raises(InvalidInputError):
         txlog.write(tmp_path / "x", rows, time_zone="Nowhere/City")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_new_schema_without_the_partition_column_needs_a_new_partitioning(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", OLD, partition_by="p")
+    rows = pa.table({"n": [7]})
+    for overwrite in (table.overwrite, partial(txlog.write, table.uri, mode="overwrite")):
+        with pytest.raises(txlog.InvalidInputError, match="lack p, by which") as caught:
+            overwrite(rows, schema_mode="overwrite")
+        assert (caught.value.argument, caught.value.field) == ("schema_mode", "p")
+        assert "partition_by=[]" in caught.value.remedy
+    table.overwrite(rows, schema_mode="overwrite", partition_by=[])
+    assert (table.partition_columns, table.to_arrow().to_pylist()) == ([], [{"n": 7}])

@@ -13,7 +13,7 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.arrow import pc
-from txlog.base.errors import CommitConflictError, SchemaMismatchError
+from txlog.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from txlog.base.threads import cached_property
 from txlog.commit.context import Context
 from txlog.data_files.constraints import (
@@ -161,7 +161,7 @@ def plan_write(
     UnsupportedFeatureError
         A constraint of the table cannot be evaluated over the schema.
     """
-    partitioning(schema, metadata.partition_columns)
+    _require_partitions(metadata, schema)
     require_storable(schema, metadata.partition_columns)
     properties = Properties(metadata.configuration)
     layout = FileLayout(
@@ -362,6 +362,20 @@ def _satisfying(
                 remedy="Nothing was written; omit these rows, or widen the predicate",
             )
         yield batch
+
+
+def _require_partitions(metadata: Metadata, schema: StructType) -> None:
+    """Raise unless a schema has the partition columns that a table keeps."""
+    lost = [name for name in metadata.partition_columns if schema.get(name) is None]
+    if lost:
+        raise InvalidInputError(
+            argument="schema_mode",
+            field=lost[0],
+            reason=f"the new columns lack {lost[0]}, by which the table is partitioned",
+            remedy="Name the columns of the new partitioning, or no column for none: "
+            "partition_by=[]",
+        )
+    partitioning(schema, metadata.partition_columns)
 
 
 def partitioned_by(
