@@ -182,6 +182,12 @@ def with_index(context: Context) -> None:
     plain(context).indexes.create("id", name="by_id")
 
 
+def with_unique_key(context: Context) -> None:
+    table = plain(context)
+    table.indexes.create("id", name="by_id")
+    table.alter.add_constraint({"pk": txlog.unique("id")})
+
+
 def with_unbuilt_index(context: Context) -> None:
     plain(context).indexes.create("id", name="by_id", build=False)
 
@@ -486,6 +492,20 @@ CASES: dict[str, Case] = {
     "rewrite by workers": on(by_workers("rewrite"), CommitRewrites),
     "create an index": on(lambda t: t.indexes.create("id", build=False, txn=TXN), CreateIndex),
     "append with an index": on(lambda t: t.append(rows(30, 35), txn=TXN), make=with_index),
+    "append with a unique key": on(
+        lambda t: t.append(rows(30, 35), txn=TXN), make=with_unique_key
+    ),
+    "update with a unique key": on(
+        lambda t: t.update({"n": "n + 1"}, where="id > 3", txn=TXN), make=with_unique_key
+    ),
+    "append and ignore": on(
+        lambda t: t.append(rows(0, 35), on_conflict="ignore", txn=TXN), make=with_unique_key
+    ),
+    "add a unique key": on(
+        lambda t: t.alter.add_constraint({"pk": "UNIQUE (id)"}, txn=TXN),
+        AddConstraints,
+        make=with_index,
+    ),
     "build an index": on(
         lambda t: t.indexes.build("by_id"), make=with_unbuilt_index, commits=0, retries=False
     ),

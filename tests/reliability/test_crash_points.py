@@ -44,6 +44,7 @@ KINDS = get_args(CrashKind)
 QUICK = (
     "append",
     "append with an index",
+    "append with a unique key",
     "delete by rewriting",
     "clone, shallow and registered",
 )
