@@ -126,12 +126,7 @@ def test_the_pages_on_tables_tell_one_story() -> None:
     for page in pages:
         code = "".join(code for _, code in blocks(page))
         made = set(re.findall(r"txlog\.(?:write|Table\.create)\(\s*\"([\w-]+)\"", code))
-        if page.stem not in of_training and made - STORY - {
-            "keyed",
-            "by_polars",
-            "by_duckdb",
-            "ordered",
-        }:
+        if page.stem not in of_training and made - STORY - OF_LOOKUPS:
             found[page.name] = made
     assert found == {}
 
