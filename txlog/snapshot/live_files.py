@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.columns import empty_rows
+from txlog.actions.columns import FILE_ROWS, empty_rows
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError, resource_errors
@@ -84,6 +84,26 @@ def load_files(store: Store, snapshot: Snapshot, *, explains: bool = True) -> Fi
 
     with resource_errors():
         return _from_sound_files(store, snapshot, read, explains=explains)
+
+
+def load_columns(store: Store, snapshot: Snapshot, columns: Collection[str]) -> FileState:
+    """Return the live files and tombstones of a snapshot with some columns of `FILE_ROWS` alone.
+
+    They need a small part of the memory of all columns, above all without the statistics. Errors
+    are those of `load_files`.
+    """
+    names = [name for name in FILE_ROWS.names if name in {*columns, "path", "dv_id", "is_add"}]
+
+    def joined(states: Iterator[_Found], _: Snapshot) -> FileState:
+        found = [state for _, state in states]
+        return FileState(
+            pa.concat_tables([one.live.select(names) for one in found]),
+            pa.concat_tables([one.tombstones.select(names) for one in found]),
+        )
+
+    wanted = replace(_live_columns(Wanted(tuple(names))), removes=True)
+    with resource_errors():
+        return _fold(store, snapshot, wanted, joined)
 
 
 def has_large_checkpoint(snapshot: Snapshot) -> bool:

@@ -42,7 +42,7 @@ from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.commits import DamagedError, read_deltas
-from txlog.snapshot.live_files import load_files
+from txlog.snapshot.live_files import load_columns
 from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import RegisteredClone, clones_of, held_versions
 from txlog.snapshot.snapshot import Snapshot
@@ -64,6 +64,9 @@ from txlog.verbs.trash import (
 )
 
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
+
+# What decides about the files of a version.
+_COLUMNS = ("deletion_vector", "deletion_timestamp", "size")
 
 # The number of files that are deleted between two checks of the clock.
 _AT_ONCE: Threshold = 20_000
@@ -210,7 +213,7 @@ def _round(
     ahead: int | None = None  # How far this process's clock is ahead of the store's.
     while True:
         cutoff_ms = context.effects.now_ms() - (ahead or 0) - kept_ms
-        files = files or load_files(store, snapshot)
+        files = files or load_columns(store, snapshot, _COLUMNS)
         found = _expired(files, cutoff_ms, snapshot.root) if listed is None else listed
         keys = [
             referenced(files, cutoff_ms),
@@ -394,7 +397,7 @@ def needed_elsewhere(
                 continue
             visited[here] = oldest_ms
             for part in (
-                referenced(load_files(theirs, latest), oldest_ms),
+                referenced(load_columns(theirs, latest, _COLUMNS), oldest_ms),
                 *needed_elsewhere(theirs, latest, kept, oldest_ms, visited),
             ):
                 yield absolute_keys(latest.root, part)
@@ -412,7 +415,8 @@ def _latest_of(store: Store, clone: RegisteredClone) -> Snapshot | None:
 
 def _needed_by(store: Store, version: Snapshot) -> pa.Array:
     """Return the keys of the files of one version."""
-    return referenced(replace(load_files(store, version), tombstones=empty_rows()), 0)
+    files = load_columns(store, version, _COLUMNS)
+    return referenced(replace(files, tombstones=empty_rows()), 0)
 
 
 @contextmanager
