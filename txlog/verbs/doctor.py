@@ -405,12 +405,17 @@ def _behind_links(store: Store, names: pa.Array) -> pa.Array:
 
 
 def _missing_data(case: _Case) -> tuple[pa.Table, str]:
-    """Return the rows of missing data files, and what to say if only some were looked up.
+    """Return the paths of missing data files and their places among the live files.
+
+    The text says so if only some were looked up.
 
     If a whole table was moved or deleted, a look at each file would take hours in a store, and
     would find nothing that is not in the listing. Only a local disk has links.
     """
-    unlisted = _unlisted(case.store, case.live, case.listed)
+    # All columns of millions of files need gigabytes, and each filter copies them.
+    places = arrow_array(np.arange(case.live.num_rows), pa.int64())
+    paths = case.live.select(["path"]).append_column("place", places)
+    unlisted = _unlisted(case.store, paths, case.listed)
     # The listing does not show hidden files, and files outside of the table's folder.
     elsewhere = pc.match_substring_regex(_names(case.store, unlisted), _NOT_LISTED)
     inside = unlisted.filter(pc.invert(elsewhere))
@@ -439,11 +444,13 @@ def _missing(case: _Case) -> Iterator[Finding]:
         ("vector-missing", "deletion", vectors),
     ):
         if rows.num_rows:
-            paths = rows["path"].to_pylist()
+            counts = (
+                num_records(case.live).take(data["place"]) if rows is data else num_records(rows)
+            )
             yield Finding(
-                code, "error", paths[0], len(paths),
-                f"{what} files are missing: {_listed(paths)}{by_listing if rows is data else ''}",
-                f"Their {_counted(rows)} rows cannot be read, and scans that need them fail",
+                code, "error", rows["path"][0].as_py(), rows.num_rows,
+                f"{what} files are missing: {_named(rows)}{by_listing if rows is data else ''}",
+                f"Their {_total(counts)} rows cannot be read, and scans that need them fail",
                 "Get the files from a copy, or remove them from the table with "
                 "maintenance.repair(False, missing_files=True)",
             )  # fmt: skip
@@ -466,10 +473,9 @@ def _sizes(case: _Case) -> Iterator[Finding]:
     real = flat(case.listed["bytes"]).take(places)
     wrong = case.live.filter(pc.fill_null(pc.not_equal(real, flat(case.live["size"])), False))
     if wrong.num_rows:
-        paths = wrong["path"].to_pylist()
         yield Finding(
-            "file-size", "error", paths[0], len(paths),
-            f"the sizes of files differ from the log: {_listed(paths)}",
+            "file-size", "error", wrong["path"][0].as_py(), wrong.num_rows,
+            f"the sizes of files differ from the log: {_named(wrong)}",
             "They were truncated or replaced; readers fail or read wrong rows",
             "Get them from a copy, or delete them, and then remove them from the table with "
             "maintenance.repair(False, missing_files=True)",
@@ -617,8 +623,13 @@ def _listed(items: Iterable[object]) -> str:
     return ", ".join(texts[:_SHOWN]) + more
 
 
-def _counted(rows: pa.Table) -> str:
-    counts = num_records(rows)
+def _named(files: pa.Table) -> str:
+    """Return the paths of the first files, and the number of the others."""
+    more = f" and {files.num_rows - _SHOWN} more" if files.num_rows > _SHOWN else ""
+    return ", ".join(files["path"].slice(0, _SHOWN).to_pylist()) + more
+
+
+def _total(counts: pa.Array) -> str:
     return "unknown number of" if counts.null_count else f"{pc.sum(counts).as_py() or 0:,}"
 
 
