@@ -6,13 +6,16 @@ import os
 import threading
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import txlog
+from tests.moved import moved
 from txlog.lookup.lookup import Lookup
+from txlog.lookup.segments import read_tail
 from txlog.scan import pages
 from txlog.store.base import Store
 from txlog.store.open import open_store
@@ -227,3 +230,32 @@ def test_the_cache_of_segments_is_an_argument(tmp_path: Path) -> None:
 
     assert pickle.loads(pickle.dumps(opened))._context.lookups.folder == str(tmp_path / "kept")
     assert isinstance(opened._lookup(opened._open, None), Lookup)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("kept_bytes", [8 << 20, 100])
+def test_a_write_fetches_no_end_of_its_files(nan: bool, kept_bytes: int) -> None:
+    uri = f"memory://{uuid4()}"
+    store = CountingStore(LatencyStore(open_store(uri), 0))
+    rows = pa.table({"k": range(1_000), "x": [float("nan") if nan else 1.0] * 1_000})
+    txlog.Table.create(uri, rows.schema, properties={"txlog.pageRows": "10"})
+    table = open_table(store)
+    table.indexes.create("k", name="by_k")
+    store.reset()
+    with moved({"txlog.data_files.write:_KEPT_BYTES": kept_bytes}):
+        table.append(rows)
+        table.append(rows)
+        table.append(rows)
+    assert (store.requests["read_range"] == 0) is (kept_bytes > 100)
+    # Only the first of these writes does not know how many segments there are.
+    listed = [one for one in store.calls if one.kind == "list_after" and "_index" in one.path]
+    assert len(listed) <= 1
+    segments = txlog.Table(uri)._context.lookups.cache().segments.segments(open_store(uri), "by_k")
+    files = [file for one in segments for run in one.runs for file in run.files]
+    assert len(files) == 3
+    for file in files:
+        read = read_tail(open_store(uri), file.paths[0], file.sizes[0])
+        assert read is not None
+        assert file.tail is not None
+        assert file.tail.start == read.start
+        assert file.tail.unpacked(file.sizes[0]) == read.unpacked(file.sizes[0])

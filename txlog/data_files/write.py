@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from io import RawIOBase
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ from txlog.schema.types import (
 )
 from txlog.stats.collect import StatsCollector, stats_leaves
 from txlog.stats.partition import by_partition, partition_folder
-from txlog.store.base import OpenOutput, Store
+from txlog.store.base import OpenOutput, Store, is_far
 
 if TYPE_CHECKING:
     from txlog.lookup.segments import SegmentWriter
@@ -58,6 +59,7 @@ _PINNED_BYTES: Threshold = 64 * 1024 * 1024  # The bytes of batches with buffere
 # The bytes of a file of sorted rows in memory, where they are sorted. It is at least one row group.
 _SORTED_BYTES: Threshold = 256 * 1024 * 1024
 _SORTED_TIMES: Threshold = 4  # So many bytes in memory have about one byte in a file.
+_KEPT_BYTES: Threshold = 8 * 1024 * 1024  # Of the end of a file, for the index.
 # The number of open files; the usual limit of a process is a thousand.
 _OPEN_FILES: Threshold = 200
 
@@ -190,7 +192,7 @@ def write_data_files(
         Batches with the `row_schema` of `layout`; empty ones are allowed.
     """
     with store.new_files() as open_output:
-        writer = _Writer(open_output, layout, effects)
+        writer = _Writer(open_output, layout, effects, far=is_far(store))
         try:
             for batch in gathered(batches) if layout.partition_by else batches:
                 writer.write(batch)
@@ -212,6 +214,42 @@ def discard_files(store: Store, adds: Iterable[Add]) -> None:
 def discard_groups(store: Store, groups: Iterable[Iterable[Add]]) -> None:
     """Delete the data files of several tasks, for `map_all`."""
     discard_files(store, [add for adds in groups for add in adds])
+
+
+class _KeptEnd(RawIOBase):
+    """A file that is written, whose last bytes are kept, so that nobody has to fetch them again."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self._inner = inner
+        self._parts: list[bytes] | None = None
+        self._kept = 0
+
+    def keep(self) -> None:
+        """Keep what is written from now on, up to a limit."""
+        self._parts = []
+
+    @property
+    def end(self) -> bytes:
+        """The bytes that were kept."""
+        return b"".join(self._parts or ())
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._inner.tell())
+
+    def write(self, data: Any) -> int:
+        self._inner.write(data)
+        size = memoryview(data).nbytes
+        if self._parts is not None:
+            self._kept += size
+            if self._kept > _KEPT_BYTES:
+                self._parts = None
+            else:
+                self._parts.append(bytes(data))
+        return size
 
 
 @dataclass
@@ -240,8 +278,11 @@ class _OpenFile:
 class _Writer:
     """Distributes rows over files, one open file for each partition."""
 
-    def __init__(self, open_output: OpenOutput, layout: FileLayout, effects: Effects) -> None:
+    def __init__(
+        self, open_output: OpenOutput, layout: FileLayout, effects: Effects, *, far: bool
+    ) -> None:
         self._open_output = open_output
+        self._is_far = far
         self._layout = layout
         self._effects = effects
         self._schema = layout.parquet_schema
@@ -299,6 +340,8 @@ class _Writer:
         path = "/".join(filter(None, (self._layout.folder, folder, name)))
         stack = ExitStack()
         sink = stack.enter_context(self._open_output(path))
+        if self._is_far and self.segments is not None:
+            sink = _KeptEnd(sink)
         only = self._layout.stats_columns
         stats = StatsCollector(self._layout.file_schema, indexed=-1, only=only)
         opened = _OpenFile(path, partition, sink, stack, stats)
@@ -406,6 +449,8 @@ class _Writer:
         file = self._open[values]
         self._flush(file)
         assert file.writer is not None  # Files are opened only if there are rows.
+        if isinstance(file.sink, _KeptEnd):
+            file.sink.keep()
         file.writer.close()
         if file.nans:
             from txlog.parquet.nan_bounds import footer_end  # Few files have NaN.
@@ -415,7 +460,8 @@ class _Writer:
         del self._open[values]
         file.stack.close()
         if self.segments is not None:
-            self.segments.close(encode_path(file.path), size)
+            end = file.sink.end if isinstance(file.sink, _KeptEnd) else b""
+            self.segments.close(encode_path(file.path), size, end)
         self._adds.append(
             Add(
                 path=encode_path(file.path),

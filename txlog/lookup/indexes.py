@@ -206,6 +206,8 @@ class SegmentCache:
         # tried again.
         self._read: dict[str, Segment | None] = {}
         self._tails: dict[tuple[str, int], tuple[Segment, CoveredFile]] = {}
+        # How many segments of an index there were when they were listed, and own writes since.
+        self.counted: dict[str, int] = {}
         self._table: str | None = None  # The id of the table, when it was last used.
 
     def coverage(
@@ -251,6 +253,7 @@ class SegmentCache:
     def _segments(self, store: Store, index: str, may_read: Callable[[int], bool]) -> list[Segment]:
         for attempt in (1, 2):
             listed = list_segments(store, index)
+            self.counted[index] = len(listed)
             new = [one for one in listed if one[0] not in self._read]
             gone = False
             if new and not may_read(sum(size for _, size in new)):

@@ -323,13 +323,8 @@ def read_tail(store: Store, path: str, size: int, level: int = 1) -> Tail | None
         with home.open_input(name, size=size) as source:
             data = end_bytes(source, size)
             begin = size - len(data)
-            footer = parse_footer(data[footer_start(data, size) - size : -FOOTER_END])
-            indexes = [chunk.index for chunk in footer.row_group(0).chunks]
-            starts = [index[0] for index in indexes if index is not None]
-            if len(starts) < len(indexes) or not starts:
-                return None
-            start = min(starts)
-            if not 0 < size - start <= _MOST_TAIL_BYTES:
+            start = _tail_start(data, size)
+            if start is None:
                 return None
             if start < begin:
                 source.seek(start)
@@ -337,6 +332,26 @@ def read_tail(store: Store, path: str, size: int, level: int = 1) -> Tail | None
             return Tail.of(start, data[start - begin :], level)
     except (ValueError, IndexError, OSError, TxlogError):
         return None
+
+
+def _tail_start(data: bytes, size: int) -> int | None:
+    """Return where the tail of a data file begins, from its end with the footer; None: no tail."""
+    footer = parse_footer(data[footer_start(data, size) - size : -FOOTER_END])
+    indexes = [chunk.index for chunk in footer.row_group(0).chunks]
+    starts = [index[0] for index in indexes if index is not None]
+    if len(starts) < len(indexes) or not starts:
+        return None
+    start = min(starts)
+    return start if 0 < size - start <= _MOST_TAIL_BYTES else None
+
+
+def _known_tail(end: bytes, size: int) -> Tail | None:
+    """Return the tail of a data file from its last bytes; None if it must be read."""
+    try:
+        start = _tail_start(end, size)
+    except (ValueError, IndexError):
+        return None
+    return None if start is None or size - start > len(end) else Tail.of(start, end[start - size :])
 
 
 def segment_path(index: str, effects: Effects) -> str:
@@ -355,6 +370,7 @@ def key_fields(schema: StructType, columns: Sequence[str]) -> tuple[StructField,
 class _IndexedFile:
     builders: list[RunBuilder | None]
     size: int = 0
+    end: bytes = b""
 
 
 @dataclass
@@ -381,16 +397,23 @@ class SegmentWriter:
             if builder is not None and columns is not None:
                 builder.add([flat(rows.column(column.name)) for column in columns])
 
-    def close(self, path: str, size: int) -> None:
-        """Finish the run of a file that is completely written."""
+    def close(self, path: str, size: int, end: bytes = b"") -> None:
+        """Finish the run of a file that is completely written.
+
+        Parameters
+        ----------
+        end
+            The last bytes of the file, if they were kept.
+        """
         self._files[path].size = size
+        self._files[path].end = end
 
     def write(self, store: Store, effects: Effects) -> None:
         """Try to write the segments; if it fails, warn, because look-ups only become slower."""
         if not self._files:
             return
         tail = partial(_tail_of, store)
-        tails = list(map_many(store, tail, [(p, f.size) for p, f in self._files.items()]))
+        tails = list(map_many(store, tail, list(self._files.items())))
         for place, definition in enumerate(self.definitions):
             columns = key_fields(self.schema, definition.columns)
             if columns is None:
@@ -434,8 +457,9 @@ def covered_file(
     return CoveredFile(paths, sizes, builder.num_rows, builder.nulls, tail)
 
 
-def _tail_of(store: Store, file: tuple[str, int]) -> Tail | None:
-    return read_tail(store, *file)
+def _tail_of(store: Store, written: tuple[str, _IndexedFile]) -> Tail | None:
+    path, file = written
+    return _known_tail(file.end, file.size) or read_tail(store, path, file.size)
 
 
 def list_segments(store: Store, index: str) -> list[tuple[str, int]]:

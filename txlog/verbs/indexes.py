@@ -460,7 +460,14 @@ def merge_if_due(context: Context, snapshot: Snapshot, cache: SegmentCache) -> N
     """Merge small segments of indexes that have many; a failure is only a warning."""
     for definition in index_definitions(snapshot.metadata.configuration).values():
         try:
-            if len(list_segments(context.store, definition.name)) >= MOST_SEGMENTS:
+            name = definition.name
+            # Each commit adds one at most, and other writers count theirs.
+            known = cache.counted.get(name, MOST_SEGMENTS) + 1
+            if known >= MOST_SEGMENTS:
+                known = len(list_segments(context.store, name))
+            cache.counted[name] = known
+            if known >= MOST_SEGMENTS:
+                del cache.counted[name]
                 IndexFiles(context, snapshot, definition, cache).merge(MERGED_AT_ONCE)
         except Exception as error:  # Lack of memory, too: the commit has landed.
             warn_committed(f"segments of the index {definition.name} could not be merged: {error}")
