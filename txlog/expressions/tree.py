@@ -413,6 +413,8 @@ def rewritten(node: Node, change: Callable[[Expression], Expression | None]) -> 
     changed = change(node)
     if changed is not None:
         return changed  # type: ignore[return-value]
+    if isinstance(node, Literal):  # It has no children, and there may be very many.
+        return node
     parts = {one.name: getattr(node, one.name) for one in fields(node)}  # type: ignore[arg-type]
     renewed = {name: rewritten(part, change) for name, part in parts.items()}
     if all(renewed[name] is parts[name] for name in parts):

@@ -232,7 +232,7 @@ def read_plan(
 
 def _warn_of_empty_partitions(where: Expression | None, snapshot: Snapshot) -> None:
     """Warn if a partition value is compared with the empty text, which the log stores as null."""
-    for node in () if where is None else nodes(where):
+    for node in nodes(where) if where is not None and snapshot.partition_columns else ():
         match node:
             case Comparison(sign, Column(path), Literal("")) if sign in ("=", "<=>"):
                 name = path[0]
