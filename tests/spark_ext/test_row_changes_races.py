@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,3 +168,44 @@ def test_what_changes_between_attempts_is_decided_again(
     with losing(path, [wins]):
         UNSETTLED[verb](DeltaTable.forPath(spark, str(path)), spark)
     assert looked == [None, None]
+
+
+@pytest.mark.parametrize("verb", ["update", "delete", "merge"])
+def test_beside_real_writers_each_row_is_changed_once(
+    spark: SparkSession, tmp_path: Path, verb: str
+) -> None:
+    """Writers of another engine append while Spark computes, until they have no more rows."""
+    path = tmp_path / "t"
+    txlog.write(path, rows(0, 1, 2), properties=PROPERTIES["plain"])
+    table = DeltaTable.forPath(spark, str(path))
+    keys = source(spark, 1, *range(1000, 1003), 5000)
+
+    def write(number: int) -> None:
+        for _ in range(12):
+            deltalake.write_deltalake(path, rows(1000 + number), mode="append")
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for one in writers:
+        one.start()
+    if verb == "update":
+        table.update("pow(x, 1) < 2000", {"y": "y + 1"})
+    elif verb == "delete":
+        table.delete("pow(x, 1) < 2000")
+    else:
+        merger = table.alias("t").merge(keys, "t.x + 0 = s.x")
+        merger.whenMatchedUpdate(set={"y": "t.y + 1"}).whenNotMatchedInsertAll().execute()
+    for one in writers:
+        one.join()
+    name = verb.upper()
+    (version,) = (one["version"] for one in txlog.Table(path).history() if one["operation"] == name)
+    then, before = (txlog.Table(path, version=at).to_arrow() for at in (version, version - 1))
+    found = sorted(zip(then["x"].to_pylist(), then["y"].to_pylist(), strict=True))
+    old = before["x"].to_pylist()
+    if verb == "update":
+        assert found == sorted((x, 1) for x in old)
+    elif verb == "delete":
+        assert found == []
+    else:
+        known = {1, *range(1000, 1003), 5000}
+        new = [(x, 9) for x in known - set(old)]
+        assert found == sorted([*((x, int(x in known)) for x in old), *new])
