@@ -817,6 +817,11 @@ CASES: dict[str, Case] = {
         ),
         (instead({"pk": txlog.unique("a")}),),
     ),
+    "data_files/write_plan.py: partition_by=[]": Case(
+        made(ROWS, partition_by="s"),
+        lambda t, **named: t.overwrite(ROWS.select(["a"]), schema_mode="overwrite", **named),
+        (passed,),
+    ),
     "verbs/properties.py: indexes.create": Case(
         plain,
         lambda t: t.alter.set_properties({"txlog.index.i": INDEX}),

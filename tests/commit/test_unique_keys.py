@@ -454,9 +454,12 @@ def test_bad_definitions_are_refused(tmp_path: Path) -> None:
         ("PRIMARY KEY (id)", "may be null"),
         ("UNIQUE (id + 1)", "does not name columns"),
         (txlog.unique("id", "ID"), "named twice"),
+        (5, "not a predicate"),
     ]:
         with pytest.raises(txlog.InvalidInputError, match=reason):
             table.alter.add_constraint({"pk": constraint})
+    with pytest.raises(txlog.InvalidInputError, match="named by text"):
+        table.alter.add_constraint({"": txlog.unique("id")})
     for columns in ((), ("a", "a")):
         with pytest.raises(txlog.InvalidInputError):
             txlog.unique(*columns)
@@ -531,3 +534,30 @@ def test_rows_of_one_append_are_told_apart(tmp_path: Path) -> None:
     plain = txlog.write(str(tmp_path / "plain"), pa.table({"id": [1]}))
     with pytest.raises(txlog.InvalidInputError, match=r"one unique key, .* has none"):
         plain.append(pa.table({"id": [1]}), on_conflict="ignore")
+
+
+@pytest.mark.spec("UNQ-2")
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()])
+def test_times_after_the_years_of_python_are_keys(
+    tmp_path: Path, kind: pa.DataType, small: bool
+) -> None:
+    """The year is about 29,000."""
+    number, values = (
+        (pa.int32(), [10_000_000, 10_000_001]) if kind == pa.date32()
+        else (pa.int64(), [857_000_000_000_000_000, 857_000_000_000_000_001])
+    )  # fmt: skip
+
+    def rows(*given: int) -> pa.Table:
+        return pa.table({"k": pa.array(given, number).cast(kind), "n": [1] * len(given)})
+
+    with moved({"txlog.commit.unique_keys:_LISTED": 1} if small else {}):
+        table = txlog.write(tmp_path / "t", rows(values[0], 1))
+        table.alter.add_constraint({"pk": txlog.unique("k")})
+        for again in (rows(values[0]), rows(values[1], values[1]), rows(5, values[0])):
+            with pytest.raises(txlog.DuplicateKeyError):
+                table.append(again)
+        table.append(rows(values[1], 7))
+        assert table.lookup(rows(values[0], 7)["k"], on="k").num_rows == 2
+        table.upsert(rows(values[1], values[1] + 1), on="k")
+    assert table.count() == 5

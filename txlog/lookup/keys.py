@@ -381,17 +381,17 @@ def within_spans(column: Expression, firsts: pa.Array, lasts: pa.Array) -> Expre
     firsts, lasts
         The ends of the spans, without null. They are ascending, and no span overlaps another.
     """
-    if len(firsts) <= _FEW and firsts.equals(lasts):
-        return In(column, _literals(firsts))
-    step = -(-len(firsts) // _RANGES)
+    step = 1 if len(firsts) <= _FEW and firsts.equals(lasts) else -(-len(firsts) // _RANGES)
     starts = np.arange(0, len(firsts), step)
     ends = np.minimum(starts + step, len(firsts)) - 1
-    ranges = zip(
-        _literals(firsts.take(arrow_array(starts))),
-        _literals(lasts.take(arrow_array(ends))),
-        strict=True,
-    )
-    parts = tuple(column.between(first, last) for first, last in ranges)
+    try:
+        least = _literals(firsts.take(arrow_array(starts)))
+        greatest = _literals(lasts.take(arrow_array(ends)))
+    except (ValueError, OverflowError):
+        return Literal(True)  # Python has no times after the year 9999.
+    if step == 1 and firsts.equals(lasts):
+        return In(column, least)
+    parts = tuple(column.between(*one) for one in zip(least, greatest, strict=True))
     return parts[0] if len(parts) == 1 else Or(parts)
 
 
@@ -403,8 +403,8 @@ def spanning(columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> Expr
     parts = []
     for column, values in zip(columns, arrays, strict=True):
         order = pc.sort_indices(values)
-        least, greatest = _literals(values.take(pc.take(order, pa.array([0, len(order) - 1]))))
-        parts.append(Column((column.name,)).between(least, greatest))
+        least, greatest = (values.take(order.slice(at, 1)) for at in (0, len(order) - 1))
+        parts.append(within_spans(Column((column.name,)), least, greatest))
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 

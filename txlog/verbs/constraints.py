@@ -194,6 +194,12 @@ def _named(configuration: Mapping[str, str | None], name: str) -> list[str]:
 
 
 def _require_free(base: Snapshot, configuration: Mapping[str, str | None], name: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError(
+            argument="constraints",
+            reason=f"a constraint is named by text that is not empty, not by {name!r}",
+            remedy='Pass for example {"positive": "x > 0"}',
+        )
     if _named(configuration, name):
         raise InvalidInputError(
             argument="constraints",

@@ -344,7 +344,7 @@ def _described(field: StructField, given: StructField, path: str) -> StructField
             reason=f"{path} may be null, and the list says NOT NULL: its rows would have to be "
             "read first",
             remedy="Omit NOT NULL here, and set it by a statement of its own: "
-            f"ALTER COLUMN {path} SET NOT NULL (Table.alter.set_nullable)",
+            f"ALTER COLUMN {path} SET NOT NULL",
         )
     kept = {name: text for name, text in field.metadata.items() if name != "comment"}
     comment = given.metadata.get("comment")
