@@ -2,11 +2,13 @@
 
     python benchmarks/keys.py --rows 20000000 --files 100
 
-The keys of all files are a random permutation: each file may have each key, and statistics exclude
-none. Each run is a process of its own with a copy of the table; imports and a run on a small
-table are not timed, but opening the table is. "kept" means that the same process has read one key
-before, so that the index is in memory. The last columns are the CPU seconds without the index, and
-of deltalake, as multiples of those with it.
+The keys of all files are a random permutation of even numbers: each file may have each key, and
+statistics exclude none. Each run is a process of its own with a copy of the table; imports and a
+run on a small table are not timed, but opening the table is. "kept" means that the same process has
+read one key before, so that the index is in memory. "insert" adds rows whose keys no row has: txlog
+by an append to a table with a unique key, deltalake by a merge that inserts rows without a match.
+The last columns are the CPU seconds without the index, and of deltalake, as multiples of those with
+it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from bench import commit, machine, put_section
 
 TITLE = "Changes and reads by key"
 ENGINES = ("index", "no index", "deltalake")
-WORKS = ("where", "where, kept", "delete", "update", "upsert")
+WORKS = ("where", "where, kept", "delete", "update", "upsert", "insert")
 
 
 def rows(keys: Any, rng: Any) -> pa.Table:
@@ -56,7 +58,7 @@ def make(root: Path, total: int, files: int, page_rows: int) -> None:
     rng = np.random.default_rng(7)
     options = {"txlog.durability": "relaxed"}
     properties: dict[str, str] | None = {"txlog.pageRows": str(page_rows)}
-    for part in np.array_split(rng.permutation(total), files):
+    for part in np.array_split(2 * rng.permutation(total), files):
         table = rows(part, rng)
         txlog.write(root, table, mode="append", storage_options=options, properties=properties)
         properties = None
@@ -66,12 +68,20 @@ def make(root: Path, total: int, files: int, page_rows: int) -> None:
 
 
 def asked(count: int, total: int) -> Any:
-    return np.random.default_rng(11).choice(total, count, replace=False)
+    """Return keys of rows; the odd numbers are no keys."""
+    return 2 * np.random.default_rng(11).choice(total, count, replace=False)
 
 
 def by_txlog(work: str, root: Path, keys: Any) -> Callable[[], Any]:
     import txlog
 
+    if work == "insert":
+        table = txlog.Table(root)
+        keeps = bool(table.indexes.list())
+        table.alter.add_constraint({"pk": txlog.unique("id")})
+        if not keeps:
+            table.indexes.drop("id")
+        keys = keys + 1
     chosen = txlog.col("id").isin(keys.tolist())
     kept = txlog.Table(root, storage_options={"txlog.durability": "relaxed"})
     if work == "where, kept":
@@ -87,6 +97,7 @@ def by_txlog(work: str, root: Path, keys: Any) -> Callable[[], Any]:
         "delete": lambda: opened().delete(chosen).metrics["numDeletedRows"],
         "update": lambda: opened().update({"count": "-1"}, chosen).metrics["numUpdatedRows"],
         "upsert": lambda: opened().upsert(source, on="id").metrics["numTargetRowsUpdated"],
+        "insert": lambda: opened().append(source).metrics["numOutputRows"],
     }
     return works[work]
 
@@ -94,6 +105,8 @@ def by_txlog(work: str, root: Path, keys: Any) -> Callable[[], Any]:
 def by_deltalake(work: str, root: Path, keys: Any) -> Callable[[], Any]:
     from deltalake import DeltaTable
 
+    if work == "insert":
+        keys = keys + 1
     where = f"id IN ({', '.join(map(str, keys.tolist()))})"
     pairs = [("id", "in", keys.tolist())]
     source = rows(keys, np.random.default_rng(12))
@@ -102,6 +115,10 @@ def by_deltalake(work: str, root: Path, keys: Any) -> Callable[[], Any]:
         merging = DeltaTable(root).merge(source, "s.id = t.id", source_alias="s", target_alias="t")
         done = merging.when_matched_update_all().when_not_matched_insert_all().execute()
         return done["num_target_rows_updated"]
+
+    def insert() -> Any:
+        merging = DeltaTable(root).merge(source, "s.id = t.id", source_alias="s", target_alias="t")
+        return merging.when_not_matched_insert_all().execute()["num_target_rows_inserted"]
 
     kept = DeltaTable(root)
     works: dict[str, Callable[[], Any]] = {
@@ -112,6 +129,7 @@ def by_deltalake(work: str, root: Path, keys: Any) -> Callable[[], Any]:
             "num_updated_rows"
         ],
         "upsert": upsert,
+        "insert": insert,
     }
     return works[work]
 
