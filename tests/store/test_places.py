@@ -13,11 +13,11 @@ from txlog.base.errors import UnsupportedFeatureError
 from txlog.store.base import same_store
 from txlog.store.open import open_store, require_allowed
 from txlog.store.places import (
+    NamesNeeded,
     absolute_keys,
     is_within,
     name_in,
     names_below,
-    names_needed,
     same_place,
 )
 
@@ -71,8 +71,9 @@ OTHER = [
 
 
 def needed(root: str, key: str) -> bool:
-    names = names_needed(root, pa.array([key]), pa.array(["p/f", "q/f"]))
-    return "p/f" in names.to_pylist()
+    names = NamesNeeded(root, pa.array(["p/f", "q/f"]))
+    names.add(pa.array([key]))
+    return "p/f" in names.needed().to_pylist()
 
 
 @pytest.mark.spec("VAC-10")
@@ -153,8 +154,10 @@ def test_buckets_and_keys_are_compared_step_by_step(
     key = "/".join([f"{schemes[1]}://{other}", *path])
     name = "/".join(path[len(root) :]) if is_below else None
     assert name_in(home, key) == name
-    found = names_needed(home, pa.array([key]), pa.array(["x"])).to_pylist()
-    assert [one for one in found if one != key] == ([] if name is None else [name])
+    others = {"/".join(path[start:]) for start in range(len(path))}
+    names = NamesNeeded(home, pa.array(sorted({"x", *others} - {""})))
+    names.add(pa.array([key]))
+    assert names.needed().to_pylist() == ([] if name is None else [name])
 
 
 def test_keys_of_another_table_are_made_absolute(tmp_path: Path) -> None:
@@ -201,3 +204,47 @@ def test_a_folder_with_two_names_is_one_place(
     monkeypatch.setattr("txlog.store.places.os.stat", stat)
     assert name_in(str(tmp_path / "one"), str(tmp_path / "two" / "p" / "f")) == "p/f"
     assert is_within(str(tmp_path / "two"), str(tmp_path / "one" / "p"))
+
+
+@pytest.mark.spec("VAC-10")
+@settings(max_examples=examples(200), deadline=None)
+@given(data=st.data())
+def test_keys_in_parts_need_the_names_that_all_keys_need(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("t")
+    for folder in "ab":
+        (root / folder).mkdir()
+        for name in "xyz":
+            (root / folder / name).touch()
+    (root / "link").symlink_to(root / "b")
+    found = [f"{folder}/{name}" for folder in "ab" for name in "xyz"]
+    spelled = [*found, "link/x", f"{root}/a/x", f"{root}/link/y", "/elsewhere/a/z", "s3://c/b/z"]
+    asked = data.draw(st.lists(st.sampled_from(spelled), max_size=8))
+    listed = data.draw(st.lists(st.sampled_from(found), max_size=8))
+    besides = data.draw(st.lists(st.sampled_from(found), max_size=2))
+    is_listing = data.draw(st.booleans())
+
+    def all_needed(parts: list[list[str]]) -> set[str]:
+        names = NamesNeeded(
+            str(root),
+            pa.array(listed, pa.string()),
+            is_listing=is_listing,
+            besides=pa.array(besides, pa.string()),
+        )
+        for part in parts:
+            names.add(pa.array(part, pa.string()))
+        return set(names.needed().to_pylist())
+
+    at = data.draw(st.integers(0, len(asked)))
+    assert (
+        all_needed([asked[:at], asked[at:]])
+        == all_needed([asked])
+        == all_needed([[one] for one in asked])
+    )
+    text = {one for one in asked if one in found}
+    means = {"link/x": "b/x", f"{root}/a/x": "a/x", f"{root}/link/y": "b/y"}
+    means |= {"/elsewhere/a/z": "a/z", "s3://c/b/z": "b/z"}  # Nothing is known about these.
+    text |= {means[one] for one in asked if one in means}
+    assert set(listed) & text <= all_needed([asked])
+    assert not (set(listed) - text) & all_needed([asked])

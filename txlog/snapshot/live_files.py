@@ -421,17 +421,27 @@ def _live_columns(wanted: Wanted) -> Wanted:
 
 
 def fold_states(
-    store: Store, snapshot: Snapshot, fold: Callable[[Iterator[FileState]], Result]
+    store: Store,
+    snapshot: Snapshot,
+    fold: Callable[[Iterator[FileState]], Result],
+    columns: Collection[str] | None = None,
 ) -> Result:
     """Fold live files and tombstones batch by batch, as `fold_files` does.
 
-    It gets all columns, which may be more than those of `FILE_ROWS`.
+    Without `columns` it gets all columns, which may be more than those of `FILE_ROWS`; with them,
+    at least these and those that identify files.
     """
 
     def folded(states: Iterator[_Found], _: Snapshot) -> Result:
         return fold(state for _, state in states)
 
-    return _fold(store, snapshot, Wanted(), folded)
+    wanted = Wanted() if columns is None else _of_states(columns)
+    return _fold(store, snapshot, wanted, folded)
+
+
+def _of_states(columns: Collection[str]) -> Wanted:
+    names = [name for name in FILE_ROWS.names if name in {*columns, "path", "dv_id", "is_add"}]
+    return replace(_live_columns(Wanted(tuple(names))), removes=True)
 
 
 _Found = tuple[Source | None, FileState]

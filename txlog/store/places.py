@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator
 from posixpath import normpath
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.uris import file_path, is_file_uri, scheme_of
+from txlog.reconcile.text_index import TextIndex
 from txlog.store.base import kind_of
 
 # Keys that may name files by another text than their path below the table.
@@ -95,41 +97,86 @@ def names_below(root: str, keys: pa.Array) -> pa.Array:
     return pc.replace_with_mask(keys, whole, pc.coalesce(found, odd))
 
 
-def names_needed(
-    root: str, keys: pa.Array, found: pa.Array, *, is_listing: bool = True
-) -> pa.Array:
-    """Return names below a root which include those of all files that keys may mean.
+class NamesNeeded:
+    """Which names below a root some keys may mean; the keys come in parts, and are not kept.
 
-    A file is left out only if it is known that no key means it.
+    A name is left out only if it is known that no key means it. Keys that are added without need
+    can only make more names needed.
 
     Parameters
     ----------
     root
         The root of a store.
-    keys
-        Keys of files, as of `canonical_keys`, relative to the root or absolute.
     found
         The names of files below the root that matter.
     is_listing
         Whether `found` is from a listing, so that no name in it leads through a link.
+    besides
+        More names that matter, but are never looked up on a local disk.
     """
-    keys = pc.unique(keys)
-    below = names_below(root, keys)
-    whole = keys.filter(pc.match_substring_regex(keys, _WHOLE))
-    more = [part.drop_null() for part in _names_of(whole, lambda one: _folder_in(root, one).names)]
-    names = pc.unique(pa.concat_arrays([below, *more]))
-    if scheme_of(root) != "file" or not len(found):
-        return names
-    # Most names are in the listing, so there is no question about them. Any other one may be a
-    # link, or be spelled in another way.
-    odd = keys.filter(pc.invert(pc.is_in(below, value_set=found))) if is_listing else keys
-    left = found.filter(pc.invert(pc.is_in(found, value_set=names))).to_pylist() if len(odd) else []
-    marked = [(name, mark) for name in left if (mark := _mark(os.path.join(root, name)))]
-    if not marked:
-        return names
-    marks, ends = _marks_of(root, odd)
-    same = [name for name, mark in marked if mark in marks]
-    return pa.concat_arrays([names, arrow_array([*sorted(ends), *same], pa.string())])
+
+    def __init__(
+        self,
+        root: str,
+        found: pa.Array,
+        *,
+        is_listing: bool = True,
+        besides: pa.Array | None = None,
+    ) -> None:
+        self._root, self._is_listing = root, is_listing
+        self._found = _Marked(found)
+        self._besides = _Marked(arrow_array([], pa.string()) if besides is None else besides)
+        self._odd: list[pa.Array] = []  # Keys that may mean a name by another text.
+
+    def add(self, keys: pa.Array) -> None:
+        """Add keys of files, as of `canonical_keys`, relative to the root or absolute."""
+        below = names_below(self._root, keys)
+        is_found = self._need(below)
+        whole = keys.filter(pc.match_substring_regex(keys, _WHOLE))
+        for part in _names_of(whole, lambda one: _folder_in(self._root, one).names):
+            self._need(part.drop_null())
+        if scheme_of(self._root) == "file" and len(self._found.names):
+            # Most names are in the listing, so there is no question about them. Any other one may
+            # be a link, or be spelled in another way.
+            odd = keys.filter(pc.invert(is_found)) if self._is_listing else keys
+            self._odd += [pc.unique(odd)] if len(odd) else []
+
+    def needed(self) -> pa.Array:
+        """Return the names that matter and that a key which was added may mean."""
+        left = self._found.left().to_pylist() if self._odd else []
+        marked = [(name, mark) for name in left if (mark := _mark(os.path.join(self._root, name)))]
+        if marked:
+            marks, ends = _marks_of(self._root, pc.unique(pa.concat_arrays(self._odd)))
+            same = [name for name, mark in marked if mark in marks]
+            self._need(arrow_array([*sorted(ends), *same], pa.string()))
+        return pa.concat_arrays([self._found.marked(), self._besides.marked()])
+
+    def _need(self, names: pa.Array) -> pa.Array:
+        """Mark names; return which of them are names of found files."""
+        self._besides.mark(names)
+        return self._found.mark(names)
+
+
+class _Marked:
+    """Different names, some of which are marked."""
+
+    def __init__(self, names: pa.Array) -> None:
+        self.names = pc.unique(names)
+        self._index = TextIndex(self.names)
+        self._is_marked = np.zeros(len(self.names), np.bool_)
+
+    def mark(self, names: pa.Array) -> pa.Array:
+        """Mark those of some names that are here; return which of them are."""
+        places = self._index.places(names)
+        is_here = places >= 0
+        self._is_marked[places[is_here]] = True
+        return arrow_array(is_here, pa.bool_())
+
+    def marked(self) -> pa.Array:
+        return self.names.filter(arrow_array(self._is_marked, pa.bool_()))
+
+    def left(self) -> pa.Array:
+        return self.names.filter(arrow_array(~self._is_marked, pa.bool_()))
 
 
 def absolute_keys(root: str, keys: pa.Array) -> pa.Array:

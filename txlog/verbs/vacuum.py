@@ -6,7 +6,7 @@ deleted, and it is made again if the table has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +42,7 @@ from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.commits import DamagedError, read_deltas
-from txlog.snapshot.live_files import load_columns
+from txlog.snapshot.live_files import fold_states, load_columns
 from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import RegisteredClone, clones_of, held_versions
 from txlog.snapshot.snapshot import Snapshot
@@ -50,7 +50,7 @@ from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store, is_older, is_there, map_many
 from txlog.store.file_times import ahead_ms
 from txlog.store.open import open_store
-from txlog.store.places import absolute_keys, names_below, names_needed
+from txlog.store.places import NamesNeeded, absolute_keys, names_below
 from txlog.verbs.restore import VACUUM_HOLDS_MS
 from txlog.verbs.settle import settle
 from txlog.verbs.trash import (
@@ -62,6 +62,8 @@ from txlog.verbs.trash import (
     listed_files,
     move_to_trash,
 )
+
+Take = Callable[[pa.Array], None]
 
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
 
@@ -177,7 +179,7 @@ def vacuum(
     store = context.store
     versions = [snapshot_at(store, one, catalog=snapshot.catalog) for one in request.keep_versions]
     # They are the same in every round, even if a pin is moved or the log is cleaned up meanwhile.
-    kept = [_needed_by(store, version) for version in versions]
+    kept = [key for version in versions for key in _needed_by(store, version)]
     before: list[pa.Table] = []  # The files that earlier rounds deleted.
     while True:
         done = _round(context, snapshot, request, kept, files)
@@ -213,16 +215,25 @@ def _round(
     ahead: int | None = None  # How far this process's clock is ahead of the store's.
     while True:
         cutoff_ms = context.effects.now_ms() - (ahead or 0) - kept_ms
-        files = files or load_columns(store, snapshot, _COLUMNS)
-        found = _expired(files, cutoff_ms, snapshot.root) if listed is None else listed
-        keys = [
-            referenced(files, cutoff_ms),
-            *needed_elsewhere(store, snapshot, kept_ms, cutoff_ms),
-            *kept,
-        ]
-        needed = names_needed(
-            snapshot.root, pa.concat_arrays(keys), flat(found["file"]), is_listing=not request.lite
+        if listed is None:
+            files = files or load_columns(store, snapshot, _COLUMNS)
+            found = _expired(files, cutoff_ms, snapshot.root)
+        else:
+            found = listed
+        asked = NamesNeeded(
+            snapshot.root,
+            flat(found["file"]),
+            is_listing=not request.lite,
+            besides=pa.concat_arrays([arrow_array([], pa.string()), *covered.values()]),
         )
+        if files is None:
+            each_referenced(store, snapshot, cutoff_ms, asked.add)
+        else:
+            asked.add(referenced(files, cutoff_ms))
+        needed_elsewhere(store, snapshot, kept_ms, cutoff_ms, asked.add)
+        for keys in kept:
+            asked.add(keys)
+        needed = asked.needed()
         needed = pa.concat_arrays([needed, _needed_segments(covered, needed)])
         decided = decide(found, needed, cutoff_ms)
         if listed is None:
@@ -346,13 +357,14 @@ def needed_elsewhere(
     snapshot: Snapshot,
     kept_ms: int,
     cutoff_ms: int,
+    take: Take,
     visited: dict[tuple[str, str], int] | None = None,
-) -> Iterator[pa.Array]:
-    """Yield the keys of files that are needed in addition to those of the latest version.
+) -> None:
+    """Give `take` the keys of files that are needed in addition to those of the latest version.
 
-    These are files of pins and registered clones, and of versions within a retention that is longer
-    than the table's own: checkpoints may have dropped their tombstones. Keys of the table's own
-    files may be relative; those of clones are absolute.
+    They come in parts, some perhaps twice. These are files of pins and registered clones, and of
+    versions within a retention that is longer than the table's own: checkpoints may have dropped
+    their tombstones. Keys of the table's own files may be relative; those of clones are absolute.
 
     Parameters
     ----------
@@ -369,12 +381,11 @@ def needed_elsewhere(
         visited = {(store.root, snapshot.metadata.id): -(1 << 63)}
     now_ms = cutoff_ms + kept_ms
     if kept_ms > retention_ms(snapshot, None, enforce=False):
-        yield referenced(
-            FileState(empty_rows(), _removed_since(store, snapshot, cutoff_ms)), cutoff_ms
-        )
+        removed = _removed_since(store, snapshot, cutoff_ms)
+        take(referenced(FileState(empty_rows(), removed), cutoff_ms))
     for held in held_versions(snapshot, now_ms):
         try:
-            yield _needed_by(store, load_snapshot(store, version=held.version))
+            each_referenced(store, load_snapshot(store, version=held.version), None, take)
         except (NotFoundError, LogCorruptError) as error:
             if held in held_versions(refresh(store, snapshot), now_ms):
                 error.remedy = f"Nothing was deleted; {held.remedy}"
@@ -396,11 +407,34 @@ def needed_elsewhere(
             if visited.get(here, oldest_ms + 1) <= oldest_ms:
                 continue
             visited[here] = oldest_ms
-            for part in (
-                referenced(load_columns(theirs, latest, _COLUMNS), oldest_ms),
-                *needed_elsewhere(theirs, latest, kept, oldest_ms, visited),
-            ):
-                yield absolute_keys(latest.root, part)
+            theirs_too = partial(_take_of_clone, take, latest.root)
+            each_referenced(theirs, latest, oldest_ms, theirs_too)
+            needed_elsewhere(theirs, latest, kept, oldest_ms, theirs_too, visited)
+
+
+def _take_of_clone(take: Take, root: str, keys: pa.Array) -> None:
+    take(absolute_keys(root, keys))
+
+
+def each_referenced(store: Store, snapshot: Snapshot, cutoff_ms: int | None, take: Take) -> None:
+    """Give `take` the keys of `referenced` of a version, in parts; only one part is in memory.
+
+    If a checkpoint proves to be damaged, keys come again from other files of the log. Errors are
+    those of `load_files`; then keys are missing.
+
+    Parameters
+    ----------
+    cutoff_ms
+        None: only the live files and their deletion vectors count.
+    """
+
+    def fold(states: Iterator[FileState]) -> None:
+        for state in states:
+            if cutoff_ms is None:
+                state = replace(state, tombstones=state.tombstones.slice(0, 0))
+            take(referenced(state, cutoff_ms or 0))
+
+    fold_states(store, snapshot, fold, _COLUMNS)
 
 
 def _latest_of(store: Store, clone: RegisteredClone) -> Snapshot | None:
@@ -413,10 +447,11 @@ def _latest_of(store: Store, clone: RegisteredClone) -> Snapshot | None:
     return None
 
 
-def _needed_by(store: Store, version: Snapshot) -> pa.Array:
+def _needed_by(store: Store, version: Snapshot) -> list[pa.Array]:
     """Return the keys of the files of one version."""
-    files = load_columns(store, version, _COLUMNS)
-    return referenced(replace(files, tombstones=empty_rows()), 0)
+    keys: list[pa.Array] = []
+    each_referenced(store, version, None, keys.append)
+    return keys
 
 
 @contextmanager
