@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -203,7 +203,25 @@ def read_checksum(store: Store, version: int) -> VersionChecksum | None:
     return decode_checksum(data, path=path)
 
 
-def verify_checksum(store: Store, snapshot: Snapshot, files: FileState) -> ChecksumReport:
+@dataclass(frozen=True)
+class LiveNumbers:
+    """What checksums say of the live files of a version, as numbers in any order."""
+
+    sizes: pa.Array  # Bytes.
+    deleted: pa.Array  # Deleted rows of each file.
+    vectors: int  # Files with a deletion vector.
+    rows: Callable[[], pa.Table]  # Their paths, `dv_id`s and sizes; only few checksums need them.
+
+
+def live_numbers(live: pa.Table) -> LiveNumbers:
+    """Return the numbers of live `FILE_ROWS`. Pure."""
+    vectors = live.num_rows - live["dv_id"].null_count
+    return LiveNumbers(live["size"], deleted_counts(live), vectors, lambda: live)
+
+
+def verify_checksum(
+    store: Store, snapshot: Snapshot, files: FileState | LiveNumbers
+) -> ChecksumReport:
     """Compare a version with its checksum, and report what differs.
 
     Reading the table does not use the checksum. A missing checksum is not a problem. An unreadable
@@ -212,7 +230,7 @@ def verify_checksum(store: Store, snapshot: Snapshot, files: FileState) -> Check
     Parameters
     ----------
     files
-        The files of the snapshot (`load_files`).
+        The files of the snapshot (`load_files`), or their numbers.
     """
     path = checksum_path(snapshot.version)
     try:
@@ -233,7 +251,7 @@ def verify_checksum(store: Store, snapshot: Snapshot, files: FileState) -> Check
 
 
 def compare(
-    checksum: VersionChecksum, snapshot: Snapshot, files: FileState
+    checksum: VersionChecksum, snapshot: Snapshot, files: FileState | LiveNumbers
 ) -> tuple[Comparison, ...]:
     """Compare all fields of a checksum with a snapshot and its files.
 
@@ -247,7 +265,8 @@ def compare(
     -------
     One comparison for each field compared, whether it agrees or not.
     """
-    return (*_compare_controls(checksum, snapshot), *_compare_files(checksum, files.live))
+    numbers = live_numbers(files.live) if isinstance(files, FileState) else files
+    return (*_compare_controls(checksum, snapshot), *_compare_files(checksum, numbers))
 
 
 def _compare_controls(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[Comparison]:
@@ -289,9 +308,9 @@ def _compare_transactions(stated: Sequence[Txn], snapshot: Snapshot) -> Comparis
     return _comparison("setTransactions", "{} at version {}", facts(stated), facts(found.values()))
 
 
-def _compare_files(checksum: VersionChecksum, live: pa.Table) -> Iterator[Comparison]:
-    yield Comparison("numFiles", checksum.num_files, live.num_rows)
-    size = pc.sum(live["size"]).as_py() or 0
+def _compare_files(checksum: VersionChecksum, live: LiveNumbers) -> Iterator[Comparison]:
+    yield Comparison("numFiles", checksum.num_files, len(live.sizes))
+    size = pc.sum(live.sizes).as_py() or 0
     yield Comparison("tableSizeBytes", checksum.table_size_bytes, size)
     if checksum.file_size_histogram is not None:
         histogram = checksum.file_size_histogram
@@ -300,14 +319,13 @@ def _compare_files(checksum: VersionChecksum, live: pa.Table) -> Iterator[Compar
             "fileSizeHistogram",
             "from {} bytes: {} files of {} bytes",
             zip(starts, histogram.file_counts, histogram.total_bytes, strict=True),
-            _bins(live["size"], starts),
+            _bins(live.sizes, starts),
         )
-    deleted = deleted_counts(live)
     if checksum.num_deletion_vectors_opt is not None:
-        vectors = live.num_rows - live["dv_id"].null_count
-        yield Comparison("numDeletionVectorsOpt", checksum.num_deletion_vectors_opt, vectors)
+        vectors = checksum.num_deletion_vectors_opt
+        yield Comparison("numDeletionVectorsOpt", vectors, live.vectors)
     if checksum.num_deleted_records_opt is not None:
-        rows = pc.sum(deleted).as_py() or 0
+        rows = pc.sum(live.deleted).as_py() or 0
         yield Comparison("numDeletedRecordsOpt", checksum.num_deleted_records_opt, rows)
     if checksum.deleted_record_counts_histogram_opt is not None:
         counts = checksum.deleted_record_counts_histogram_opt.deleted_record_counts
@@ -315,7 +333,7 @@ def _compare_files(checksum: VersionChecksum, live: pa.Table) -> Iterator[Compar
             "deletedRecordCountsHistogramOpt",
             "bin {}: {} files",
             enumerate(counts),
-            enumerate(count for _, count, _ in _bins(deleted, _DELETED_BINS)),
+            enumerate(count for _, count, _ in _bins(live.deleted, _DELETED_BINS)),
         )
     if checksum.all_files is not None:
         files = checksum.all_files
@@ -327,7 +345,9 @@ def _compare_files(checksum: VersionChecksum, live: pa.Table) -> Iterator[Compar
                 "size": arrow_array([file.size for file in files], pa.int64()),
             }
         )
-        yield _comparison("allFiles", "{}{} ({} bytes)", _file_facts(stated), _file_facts(live))
+        yield _comparison(
+            "allFiles", "{}{} ({} bytes)", _file_facts(stated), _file_facts(live.rows())
+        )
 
 
 def _comparison(

@@ -1,27 +1,32 @@
 """Examine a table: what is wrong or slow, what it costs, and how to repair it.
 
 Nothing is written. Each check is a function over values that are loaded once. Together they read
-the log, list the table's folder, and open a sample of its data files. Rules: spec/vacuum.md.
+the log, list the table's folder, and open a sample of its data files. Of a large table only a part
+of the log is in memory at a time: the log is read for each question about its files, and what stays
+are a few numbers for each file. Rules: spec/vacuum.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain, pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from txlog.actions.columns import FILE_ROWS, empty_rows
 from txlog.base.arrow import arrow_array, numpy_array, pc, table_of_rows
-from txlog.base.columns import flat, rows_among
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError, require_whole
 from txlog.base.texts import runs_text
 from txlog.base.thresholds import Threshold
+from txlog.checkpoint.file_rows import Wanted, united
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
+from txlog.checkpoint.read import Source
 from txlog.commit.context import Context
 from txlog.data_files.sort_order import SORT_BY, files_in_order, sort_columns
 from txlog.fragments.fragment import fragments_of
@@ -32,12 +37,13 @@ from txlog.log.paths import canonical_keys, decode_path
 from txlog.log.segment import complete_checkpoints, incomplete_checkpoints, rebuildable
 from txlog.protocol.access import needed_features
 from txlog.reconcile.files import FileState
+from txlog.reconcile.text_index import TextIndex
 from txlog.scan.deletions import deletion_place
 from txlog.scan.files import as_fragments, partition_sums
 from txlog.schema.types import TYPE_CHANGES
-from txlog.snapshot.checksum import verify_checksum
+from txlog.snapshot.checksum import LiveNumbers, verify_checksum
 from txlog.snapshot.commits import read_whole
-from txlog.snapshot.live_files import load_files
+from txlog.snapshot.live_files import fold_files, has_large_checkpoint, load_columns, load_files
 from txlog.snapshot.load import list_log, newest_sound
 from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
@@ -50,6 +56,9 @@ from txlog.verbs.expire import made_of
 from txlog.verbs.statistics import contradiction
 from txlog.verbs.vacuum import VacuumRequest, vacuum
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Severity = Literal["error", "warning", "advice"]
 
 SMALL_BYTES = 16 << 20
@@ -57,6 +66,12 @@ MANY_FILES = 16
 SAMPLE = 32  # The default number of data files to open.
 _SHOWN = 3
 _NOT_LISTED = r"(^|/)[_.]|^/|^[A-Za-z][A-Za-z0-9+.\-]*:"
+_PATHS = Wanted(("path",))
+_BUT_STATISTICS = Wanted([name for name in FILE_ROWS.names if name != "stats"], bounds_of=())
+
+Batches = Iterator[pa.Table]
+Result = TypeVar("Result")
+
 _LOOKED_UP: Threshold = 10_000  # The number of files without a place in the listing to look for.
 
 
@@ -132,8 +147,9 @@ class _Case:
     context: Context
     snapshot: Snapshot
     log: list[LogFile]
-    files: FileState
+    files: _Files
     listed: pa.Table | None  # The files below the root as `DECISIONS`.
+    facts: _Facts
     sampled: pa.Table  # Live files that are looked into.
     # If the latest version cannot be loaded: the newest that can, and why.
     lost: tuple[int, LogCorruptError] | None
@@ -141,10 +157,6 @@ class _Case:
     @property
     def store(self) -> Store:
         return self.context.store
-
-    @property
-    def live(self) -> pa.Table:
-        return self.files.live
 
 
 Check = Callable[[_Case], Iterator[Finding]]
@@ -159,22 +171,159 @@ def examine(
         sample = require_whole("sample", sample)
     log = sorted(list_log(context.store, catalog=snapshot.catalog))
     try:
-        files = files or load_files(context.store, snapshot)
+        if files is None and not has_large_checkpoint(snapshot):
+            files = load_files(context.store, snapshot)
+        live = _Files(context.store, snapshot, files)
+        listed = _listing(context, snapshot, files)
+        facts = live.fold(_facts_wanted(snapshot), partial(_facts_of, live, listed), distinct=True)
     except LogCorruptError as error:
         damaged = Finding(
             "log-damaged", "error", error.path, 1, error.reason,
             f"Version {snapshot.version} cannot be read", error.remedy or "Restore it from a copy",
         )  # fmt: skip
         return Diagnosis(snapshot.version, (damaged,), 0, 0)
-    try:
-        listed = vacuum(context, snapshot, VacuumRequest(), files=files).decided
-    except TxlogError:
-        listed = None
     lost = _lost(context.store, snapshot, log)
-    case = _Case(context, snapshot, log, files, listed, _sampled(files.live, sample), lost)
+    sampled = _sampled(live, facts, sample)
+    case = _Case(context, snapshot, log, live, listed, facts, sampled, lost)
     every = (finding for check in CHECKS for finding in check(case))
     found = sorted(every, key=lambda one: ("error", "warning", "advice").index(one.severity))
-    return Diagnosis(snapshot.version, tuple(found), files.live.num_rows, case.sampled.num_rows)
+    return Diagnosis(snapshot.version, tuple(found), len(facts.sizes), sampled.num_rows)
+
+
+def _listing(context: Context, snapshot: Snapshot, files: FileState | None) -> pa.Table | None:
+    """Return the files below the table's root as `DECISIONS`; None if they cannot be listed."""
+    try:
+        return vacuum(context, snapshot, VacuumRequest(), files=files).decided
+    except TxlogError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The live files of a version, to read in parts."""
+
+    store: Store
+    snapshot: Snapshot
+    loaded: FileState | None  # Those of a large table are read again for each question.
+
+    def fold(
+        self, wanted: Wanted, fold: Callable[[Batches], Result], *, distinct: bool = False
+    ) -> Result:
+        """Fold the live files. Their order is the same each time: commits come last."""
+        if self.loaded is not None:
+            return fold(iter([self.loaded.live]))
+
+        def folded(batches: Iterator[tuple[Source | None, pa.Table]]) -> Result:
+            return fold(_commits_last(batches))
+
+        return fold_files(self.store, self.snapshot, wanted, folded, distinct=distinct)
+
+
+def _commits_last(batches: Iterator[tuple[Source | None, pa.Table]]) -> Batches:
+    late = []
+    for source, batch in batches:
+        if source is None:
+            late.append(batch)
+        else:
+            yield batch
+    yield from late
+
+
+def _placed(batches: Iterable[pa.Table], columns: Sequence[str], start: int = 0) -> Batches:
+    """Yield columns of live files with their places, the column `place`."""
+    for batch in batches:
+        places = arrow_array(np.arange(start, start + batch.num_rows), pa.int64())
+        start += batch.num_rows
+        yield batch.select(list(columns)).append_column("place", places)
+
+
+@dataclass
+class _Named:
+    """The places of some files, and the paths of the first ones."""
+
+    places: list[NDArray[np.int64]]
+    paths: list[str]
+
+    def add(self, rows: pa.Table) -> None:
+        """Add files with the columns `path` and `place`."""
+        if rows.num_rows:
+            self.places.append(numpy_array(flat(rows["place"])))
+            wanted = max(0, _SHOWN - len(self.paths))
+            self.paths += rows["path"].slice(0, wanted).to_pylist()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.places))
+
+    def __str__(self) -> str:
+        more = f" and {len(self) - _SHOWN} more" if len(self) > _SHOWN else ""
+        return ", ".join(self.paths) + more
+
+    def beside(self, others: _Named) -> _Named:
+        """Return these files, then others."""
+        paths = [*self.paths, *others.paths][:_SHOWN]
+        return _Named([*self.places, *others.places], paths)
+
+    def total(self, counts: pa.Array) -> str:
+        """Return the number of rows of these files as text; `counts` are those of all files."""
+        some = counts.take(arrow_array(np.concatenate(self.places), pa.int64()))
+        return "unknown number of" if some.null_count else f"{pc.sum(some).as_py() or 0:,}"
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is kept of all live files, in their order."""
+
+    sizes: pa.Array  # Bytes.
+    counts: pa.Array  # Rows with deleted ones; null: not stated.
+    deleted: pa.Array  # Deleted rows.
+    is_column: NDArray[np.bool_]  # Whether a file has columns of other files' rows.
+    vectors: int  # Files with a deletion vector.
+    silent: _Named  # Files that do not state their number of rows.
+    resized: _Named  # Files with other sizes than the log says.
+    partitions: pa.Table | None  # The bytes of each partition, if there are partitions.
+
+
+def _facts_wanted(snapshot: Snapshot) -> Wanted:
+    parts = ("partition_values",) if snapshot.partition_columns else ()
+    return Wanted(("size", "stats", *parts), bounds_of=())
+
+
+def _facts_of(files: _Files, listed: pa.Table | None, batches: Batches) -> _Facts:
+    sizes, counts, deleted, is_column = [], [], [], []
+    silent, resized, vectors, parts = _Named([], []), _Named([], []), 0, None
+    index = None if listed is None else TextIndex(flat(listed["file"]))
+    start = 0
+    for batch in batches:
+        size, count = flat(batch["size"]), num_records(batch)
+        (paths,) = _placed([batch], ["path"], start)
+        start += batch.num_rows
+        sizes.append(size)
+        counts.append(count)
+        deleted.append(flat(deleted_counts(batch)))
+        is_column.append(numpy_array(pc.is_valid(tag_texts(batch, FIELDS_TAG))))
+        vectors += batch.num_rows - batch["dv_id"].null_count
+        silent.add(paths.filter(pc.is_null(count)))
+        if index is not None and listed is not None and len(index):
+            at = index.places(_names(files.store, batch))
+            real = flat(listed["bytes"]).take(arrow_array(at, pa.int64(), mask=at < 0))
+            resized.add(paths.filter(pc.fill_null(pc.not_equal(real, size), False)))
+        if files.snapshot.partition_columns and batch.num_rows:
+            sums = partition_sums(files.snapshot, batch).select(["partition", "bytes"])
+            parts = sums if parts is None else _summed(pa.concat_tables([parts, sums]))
+    return _Facts(
+        _numbers(sizes), _numbers(counts), _numbers(deleted),
+        np.concatenate([np.zeros(0, np.bool_), *is_column]), vectors, silent, resized,
+        None if parts is None else parts.sort_by([("bytes", "descending")]),
+    )  # fmt: skip
+
+
+def _numbers(parts: list[pa.Array]) -> pa.Array:
+    return pa.concat_arrays([pa.nulls(0, pa.int64()), *parts])
+
+
+def _summed(sums: pa.Table) -> pa.Table:
+    grouped = sums.group_by("partition", use_threads=False).aggregate([("bytes", "sum")])
+    return pa.table([grouped["partition"], grouped["bytes_sum"]], ["partition", "bytes"])
 
 
 def _lost(
@@ -298,7 +447,13 @@ def _length(case: _Case) -> Iterator[Finding]:
 
 
 def _checksum(case: _Case) -> Iterator[Finding]:
-    report = verify_checksum(case.store, case.snapshot, case.files)
+    facts = case.facts
+
+    def rows() -> pa.Table:
+        return (case.files.loaded or load_columns(case.store, case.snapshot, ("size",))).live
+
+    numbers = LiveNumbers(facts.sizes, facts.deleted, facts.vectors, rows)
+    report = verify_checksum(case.store, case.snapshot, numbers)
     if not report.ok:
         yield Finding(
             "checksum", "warning", report.path, len(report.problems),
@@ -335,20 +490,9 @@ def _times(case: _Case) -> Iterator[Finding]:
 # Files -------------------------------------------------------------------------------------------
 
 
-def missing_files(
-    store: Store, rows: pa.Table, listed: pa.Table | None
-) -> tuple[pa.Table, pa.Table]:
+def missing_files(store: Store, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the live `FILE_ROWS` with missing data files, and those with missing vectors."""
-    return missing_data(store, _unlisted(store, rows, listed)), _missing_vectors(
-        store, rows, listed
-    )
-
-
-def _unlisted(store: Store, rows: pa.Table, listed: pa.Table | None) -> pa.Table:
-    """Return the rows of files that are not in the listing: only they are looked up."""
-    if listed is None:
-        return rows
-    return rows.filter(pc.invert(pc.is_in(_names(store, rows), value_set=flat(listed["file"]))))
+    return missing_data(store, rows), _missing_vectors(store, rows, None)
 
 
 def missing_data(store: Store, rows: pa.Table) -> pa.Table:
@@ -357,7 +501,8 @@ def missing_data(store: Store, rows: pa.Table) -> pa.Table:
     return rows.filter(_gone(store, places))
 
 
-def _missing_vectors(store: Store, rows: pa.Table, listed: pa.Table | None) -> pa.Table:
+def _missing_vectors(store: Store, rows: pa.Table, known: TextIndex | None) -> pa.Table:
+    """Return the rows whose deletion vectors are missing; the `known` names are in the store."""
     rows = rows.filter(pc.is_valid(flat(rows["dv_id"])))
     paths = rows["path"].to_pylist()
     vectors = [fragment.deletion for fragment in as_fragments(rows)]
@@ -365,19 +510,20 @@ def _missing_vectors(store: Store, rows: pa.Table, listed: pa.Table | None) -> p
         None if one is None else deletion_place(store, one.descriptor, path=path)
         for path, one in zip(paths, vectors, strict=True)
     ]
-    names = frozenset(() if listed is None or not places else listed["file"].to_pylist())
-    return rows.filter(_gone(store, places, names))
+    return rows.filter(_gone(store, places, known))
 
 
 def _gone(
-    store: Store, places: Sequence[tuple[Store, str] | None], names: Set[str] = frozenset()
+    store: Store, places: Sequence[tuple[Store, str] | None], known: TextIndex | None = None
 ) -> pa.Array:
-    """Return whether a place has no file; `names` are known to be in the store. Null: False."""
-    asked = {
-        (home.root, name): (home, name)
-        for home, name in filter(None, places)
-        if home is not store or name not in names
-    }
+    """Return whether a place has no file; `known` names are in the store. Null: False."""
+    asked = {(home.root, name): (home, name) for home, name in filter(None, places)}
+    if known is not None:
+        own = [key for key, (home, _) in asked.items() if home is store]
+        at = known.places(arrow_array([name for _, name in own], pa.string()))
+        for key, place in zip(own, at.tolist(), strict=True):
+            if place >= 0:
+                del asked[key]
     there = map_many(store, lambda place: is_there(*place), list(asked.values()))
     gone = {key for key, found in zip(asked, there, strict=True) if not found}
     return arrow_array(
@@ -390,67 +536,148 @@ def _names(store: Store, rows: pa.Table) -> pa.Array:
     return names_below(store.root, flat(canonical_keys(rows["path"])).cast(pa.string()))
 
 
-def _behind_links(store: Store, names: pa.Array) -> pa.Array:
-    """Return whether files of a local disk are there, although a listing without links lacks them.
+def _behind_links(store: Store, folders: Iterable[str]) -> TextIndex:
+    """Return the files in some folders of a local disk, with the links in them.
 
-    Each folder that they need is listed, with the links in it.
+    A listing of the table follows no links.
     """
-    folders = pc.unique(pc.replace_substring_regex(names, r"[^/]*$", "")).to_pylist()
     found = [
         f"{folder}{name}"
-        for folder in folders
+        for folder in sorted(folders)
         for name, _, _ in store.list_briefly(folder.removesuffix("/"), "")
     ]
-    return pc.is_in(names, value_set=arrow_array(found, pa.string()))
+    return TextIndex(pc.unique(arrow_array(found, pa.string())))
 
 
-def _missing_data(case: _Case) -> tuple[pa.Table, str]:
-    """Return the paths of missing data files and their places among the live files.
+def _not_listed(
+    store: Store, known: TextIndex | None, batches: Batches
+) -> Iterator[tuple[pa.Table, pa.Array]]:
+    """Yield the files that a listing lacks, and which of them it cannot show.
 
-    The text says so if only some were looked up.
+    It does not show hidden files, and files outside of the table's folder.
+    """
+    for rows in _placed(batches, ["path"]):
+        names = _names(store, rows)
+        if known is not None:
+            absent = arrow_array(known.places(names) < 0, pa.bool_())
+            rows, names = rows.filter(absent), names.filter(absent)
+        if rows.num_rows:
+            yield rows, pc.match_substring_regex(names, _NOT_LISTED)
+
+
+def _places_to_look(store: Store, known: TextIndex, batches: Batches) -> tuple[int, int, set[str]]:
+    """Return the numbers of files that a listing lacks, and the folders of the second ones.
+
+    First those that it cannot show, then the others.
+    """
+    hidden, inside, folders = 0, 0, set[str]()
+    for rows, elsewhere in _not_listed(store, known, batches):
+        names = _names(store, rows.filter(pc.invert(elsewhere)))
+        inside += len(names)
+        hidden += rows.num_rows - len(names)
+        folders.update(pc.unique(pc.replace_substring_regex(names, r"[^/]*$", "")).to_pylist())
+    return hidden, inside, folders
+
+
+def _looked_up(store: Store, known: TextIndex | None, batches: Batches) -> _Named:
+    """Return the missing files; each that is not in the listing is looked up."""
+    gone = _Named([], [])
+    for rows, _ in _not_listed(store, known, batches):
+        gone.add(missing_data(store, rows))
+    return gone
+
+
+def _not_linked(
+    store: Store, known: TextIndex, linked: TextIndex, batches: Batches
+) -> tuple[_Named, _Named]:
+    """Return the missing files: those that a listing would show, and the others."""
+    gone, others = _Named([], []), _Named([], [])
+    for rows, elsewhere in _not_listed(store, known, batches):
+        others.add(missing_data(store, rows.filter(elsewhere)))
+        inside = rows.filter(pc.invert(elsewhere))
+        absent = linked.places(_names(store, inside)) < 0
+        gone.add(inside.filter(arrow_array(absent, pa.bool_())))
+    return gone, others
+
+
+def _some_inside(
+    store: Store, known: TextIndex, step: int, batches: Batches
+) -> tuple[_Named, pa.Table]:
+    """Return the files that a listing would show, but lacks, and every so many of them as rows."""
+    every, some, before = _Named([], []), list[pa.Table](), 0
+    for rows, elsewhere in _not_listed(store, known, batches):
+        inside = rows.filter(pc.invert(elsewhere))
+        every.add(inside)
+        chosen = np.arange(-before % step, inside.num_rows, step)
+        some.append(inside.take(arrow_array(chosen, pa.int64())))
+        before += inside.num_rows
+    return every, pa.concat_tables(some)
+
+
+def _elsewhere(store: Store, known: TextIndex, batches: Batches) -> _Named:
+    """Return the missing files that a listing cannot show."""
+    gone = _Named([], [])
+    for rows, elsewhere in _not_listed(store, known, batches):
+        gone.add(missing_data(store, rows.filter(elsewhere)))
+    return gone
+
+
+def _missing_data(case: _Case) -> tuple[_Named, str]:
+    """Return the missing data files. The text says so if only some were looked up.
 
     If a whole table was moved or deleted, a look at each file would take hours in a store, and
     would find nothing that is not in the listing. Only a local disk has links.
     """
-    # All columns of millions of files need gigabytes, and each filter copies them.
-    places = arrow_array(np.arange(case.live.num_rows), pa.int64())
-    paths = case.live.select(["path"]).append_column("place", places)
-    unlisted = _unlisted(case.store, paths, case.listed)
-    # The listing does not show hidden files, and files outside of the table's folder.
-    elsewhere = pc.match_substring_regex(_names(case.store, unlisted), _NOT_LISTED)
-    inside = unlisted.filter(pc.invert(elsewhere))
-    step = 1 if case.listed is None else -(-inside.num_rows // max(1, _LOOKED_UP))
-    if step > 1 and case.store.local_path("") is not None:
-        others = missing_data(case.store, unlisted.filter(elsewhere))
-        there = _behind_links(case.store, _names(case.store, inside))
-        return pa.concat_tables([inside.filter(pc.invert(there)), others]), ""
+    store, fold = case.store, case.files.fold
+    if case.listed is None:
+        return fold(_PATHS, partial(_looked_up, store, None)), ""
+    known = TextIndex(flat(case.listed["file"]))
+    hidden, inside, folders = fold(_PATHS, partial(_places_to_look, store, known))
+    step = -(-inside // max(1, _LOOKED_UP))
+    if not hidden and not inside:
+        return _Named([], []), ""
+    if step > 1 and store.local_path("") is not None:
+        linked = _behind_links(store, folders)
+        gone, others = fold(_PATHS, partial(_not_linked, store, known, linked))
+        return gone.beside(others), ""
     if step > 1:
-        some = inside.take(arrow_array(range(0, inside.num_rows, step), pa.int64()))
-        if missing_data(case.store, some).num_rows == some.num_rows:
-            others = missing_data(case.store, unlisted.filter(elsewhere))
+        every, some = fold(_PATHS, partial(_some_inside, store, known, step))
+        if missing_data(store, some).num_rows == some.num_rows:
             looked = (
                 f" ({some.num_rows:,} were looked up; the others are not in the listing, which "
                 "follows no links)"
             )
-            return pa.concat_tables([inside, others]), looked
-    return missing_data(case.store, unlisted), ""
+            return every.beside(fold(_PATHS, partial(_elsewhere, store, known))), looked
+    return fold(_PATHS, partial(_looked_up, store, known)), ""
+
+
+def _vectors_gone(store: Store, known: TextIndex | None, batches: Batches) -> _Named:
+    """Return the files whose deletion vectors are missing."""
+    gone = _Named([], [])
+    for rows in _placed(batches, [name for name in FILE_ROWS.names if name != "stats"]):
+        gone.add(_missing_vectors(store, rows, known))
+    return gone
+
+
+def _missing_vectors_of(case: _Case) -> _Named:
+    if not case.facts.vectors:
+        return _Named([], [])
+    known = None if case.listed is None else TextIndex(flat(case.listed["file"]))
+    return case.files.fold(_BUT_STATISTICS, partial(_vectors_gone, case.store, known))
 
 
 def _missing(case: _Case) -> Iterator[Finding]:
     data, by_listing = _missing_data(case)
-    vectors = _missing_vectors(case.store, case.live, case.listed)
-    for code, what, rows in (
-        ("file-missing", "data", data),
-        ("vector-missing", "deletion", vectors),
+    for code, what, gone, said in (
+        ("file-missing", "data", data, by_listing),
+        ("vector-missing", "deletion", _missing_vectors_of(case), ""),
     ):
-        if rows.num_rows:
-            counts = (
-                num_records(case.live).take(data["place"]) if rows is data else num_records(rows)
-            )
+        if len(gone):
             yield Finding(
-                code, "error", rows["path"][0].as_py(), rows.num_rows,
-                f"{what} files are missing: {_named(rows)}{by_listing if rows is data else ''}",
-                f"Their {_total(counts)} rows cannot be read, and scans that need them fail",
+                code, "error", gone.paths[0], len(gone),
+                f"{what} files are missing: {gone}{said}",
+                f"Their {gone.total(case.facts.counts)} rows cannot be read, and scans that need "
+                "them fail",
                 "Get the files from a copy, or remove them from the table with "
                 "maintenance.repair(False, missing_files=True)",
             )  # fmt: skip
@@ -466,16 +693,11 @@ def _missing(case: _Case) -> Iterator[Finding]:
 
 
 def _sizes(case: _Case) -> Iterator[Finding]:
-    if case.listed is None:
-        return
-    names = _names(case.store, case.live)
-    places = pc.index_in(names, value_set=flat(case.listed["file"]))
-    real = flat(case.listed["bytes"]).take(places)
-    wrong = case.live.filter(pc.fill_null(pc.not_equal(real, flat(case.live["size"])), False))
-    if wrong.num_rows:
+    wrong = case.facts.resized
+    if len(wrong):
         yield Finding(
-            "file-size", "error", wrong["path"][0].as_py(), wrong.num_rows,
-            f"the sizes of files differ from the log: {_named(wrong)}",
+            "file-size", "error", wrong.paths[0], len(wrong),
+            f"the sizes of files differ from the log: {wrong}",
             "They were truncated or replaced; readers fail or read wrong rows",
             "Get them from a copy, or delete them, and then remove them from the table with "
             "maintenance.repair(False, missing_files=True)",
@@ -496,8 +718,8 @@ def _orphans(case: _Case) -> Iterator[Finding]:
 
 
 def _layout(case: _Case) -> Iterator[Finding]:
-    rows = case.live
-    sizes = numpy_array(pc.fill_null(flat(rows["size"]), 0))
+    facts = case.facts
+    sizes = numpy_array(pc.fill_null(facts.sizes, 0))
     small = int(np.count_nonzero(sizes < SMALL_BYTES))
     if small >= MANY_FILES and 2 * small > len(sizes):
         yield Finding(
@@ -515,8 +737,8 @@ def _layout(case: _Case) -> Iterator[Finding]:
             "Scans and look-ups of few keys read several files",
             "optimize.compact() puts them in order",
         )  # fmt: skip
-    deleted = numpy_array(pc.fill_null(flat(deleted_counts(rows)), 0))
-    counts = numpy_array(pc.fill_null(flat(num_records(rows)), 0))
+    deleted = numpy_array(pc.fill_null(facts.deleted, 0))
+    counts = numpy_array(pc.fill_null(facts.counts, 0))
     heavy = int(np.count_nonzero((counts > 0) & (deleted * 4 > counts)))
     if heavy:
         yield Finding(
@@ -524,8 +746,8 @@ def _layout(case: _Case) -> Iterator[Finding]:
             f"in {heavy} of {len(sizes)} files more than a quarter of the rows are deleted",
             "Scans read them although they are deleted", "optimize.compact() removes them",
         )  # fmt: skip
-    if case.snapshot.partition_columns and len(sizes):
-        sums = partition_sums(case.snapshot, rows)  # The largest first.
+    sums = facts.partitions
+    if sums is not None:
         by_part = numpy_array(flat(sums["bytes"]))
         if len(by_part) >= 4 and by_part[0] > max(8 * np.median(by_part), 16 * SMALL_BYTES):
             yield Finding(
@@ -542,7 +764,9 @@ def _out_of_order(case: _Case) -> int:
     names = sort_columns(snapshot.properties, snapshot.schema, snapshot.partition_columns)
     if not names:
         return 0
-    found = fragment_rows(case.live, listed=snapshot.supports(FEATURE))
+    # Whether files overlap depends on the bounds of all of them.
+    files = case.files.loaded or load_files(case.store, snapshot)
+    found = fragment_rows(files.live, listed=snapshot.supports(FEATURE))
     fragments = fragments_of(found, physical_rows(found))
     ordered = files_in_order(snapshot, found, fragments, names[0])
     return sum(is_over for files in ordered for _, is_over in files)
@@ -551,21 +775,31 @@ def _out_of_order(case: _Case) -> int:
 # Statistics --------------------------------------------------------------------------------------
 
 
-def _sampled(live: pa.Table, sample: int | None) -> pa.Table:
+def _sampled(files: _Files, facts: _Facts, sample: int | None) -> pa.Table:
     """Return the files to open, spread over the table; the choice is the same each time."""
-    places = np.flatnonzero(numpy_array(pc.is_null(tag_texts(live, FIELDS_TAG))))
+    places = np.flatnonzero(~facts.is_column)
     if sample is not None and len(places) > sample:
         places = places[np.unique(np.linspace(0, len(places) - 1, sample).astype(np.int64))]
-        return pa.concat_tables([live.slice(0, 0), *(live.slice(at, 1) for at in places.tolist())])
-    return rows_among(live, places)
+    return files.fold(Wanted(), partial(_at, places)) if len(places) else empty_rows()
+
+
+def _at(places: NDArray[np.int64], batches: Batches) -> pa.Table:
+    """Return the files at ascending places."""
+    found, start = [empty_rows()], 0
+    for batch in batches:
+        first, end = np.searchsorted(places, [start, start + batch.num_rows])
+        # Slices would keep whole batches in memory.
+        found.append(batch.take(arrow_array(places[first:end] - start, pa.int64())))
+        start += batch.num_rows
+    return united(found)
 
 
 def _statistics(case: _Case) -> Iterator[Finding]:
-    silent = case.live.filter(pc.is_null(num_records(case.live)))
-    if silent.num_rows:
+    silent = case.facts.silent
+    if len(silent):
         yield Finding(
-            "statistics-missing", "advice", silent["path"][0].as_py(), silent.num_rows,
-            f"{silent.num_rows} files have no statistics",
+            "statistics-missing", "advice", silent.paths[0], len(silent),
+            f"{len(silent)} files have no statistics",
             "Scans cannot skip them, and counts must open them",
             "optimize.compute_statistics() computes them",
         )  # fmt: skip
@@ -599,7 +833,7 @@ def _features(case: _Case) -> Iterator[Finding]:
     snapshot = case.snapshot
     named = {*(snapshot.protocol.reader_features or ()), *(snapshot.protocol.writer_features or ())}
     used = set(needed_features(snapshot.schema, snapshot.properties))
-    if case.live["dv_id"].null_count < case.live.num_rows:
+    if case.facts.vectors:
         used.add("deletionVectors")
     if TYPE_CHANGES in (snapshot.metadata.schema_string or ""):
         used.add("typeWidening")
@@ -621,16 +855,6 @@ def _listed(items: Iterable[object]) -> str:
     texts = [str(item) for item in items]
     more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return ", ".join(texts[:_SHOWN]) + more
-
-
-def _named(files: pa.Table) -> str:
-    """Return the paths of the first files, and the number of the others."""
-    more = f" and {files.num_rows - _SHOWN} more" if files.num_rows > _SHOWN else ""
-    return ", ".join(files["path"].slice(0, _SHOWN).to_pylist()) + more
-
-
-def _total(counts: pa.Array) -> str:
-    return "unknown number of" if counts.null_count else f"{pc.sum(counts).as_py() or 0:,}"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -95,7 +95,7 @@ class RemoveLostFiles(Operation):
 
 def _lost(context: Context, snapshot: Snapshot) -> pa.Table:
     live = load_files(context.store, snapshot).live
-    data, vectors = missing_files(context.store, live, None)
+    data, vectors = missing_files(context.store, live)
     known = flat(file_keys(data))
     return pa.concat_tables(
         [data, vectors.filter(pc.invert(pc.is_in(file_keys(vectors), value_set=known)))]
