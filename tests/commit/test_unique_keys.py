@@ -521,6 +521,60 @@ def test_an_index_is_made_and_says_where_the_keys_are(tmp_path: Path) -> None:
     assert table.indexes.list()[name].files_covered == 2
 
 
+@pytest.mark.spec("UNQ-3")
+def test_rows_that_a_caller_gives_for_moved_ones_are_compared(tmp_path: Path) -> None:
+    table = keyed(tmp_path / "t", {"id": [1, 2], "v": [0, 1]})
+    old = [fragment.metadata for fragment in table.fragments()]
+    rewrite = txlog.FragmentOperation
+    for ids in ([7, 7], [1, 7]):
+        new = txlog.write_fragments(pa.table({"id": ids, "v": [0, 1]}), table.uri)
+        change = rewrite.Rewrite([rewrite.RewriteGroup(old, new)])
+        if ids == [7, 7]:
+            with pytest.raises(txlog.DuplicateKeyError, match=r"id = 7 \(2 rows\)"):
+                table.commit(change)
+        else:
+            table.commit(change)
+    assert sorted(txlog.Table(table.uri).to_arrow()["id"].to_pylist()) == [1, 7]
+
+
+@pytest.mark.spec("UNQ-1")
+def test_columns_of_a_primary_key_stay_without_nulls(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("v", pa.int64())])
+    table = txlog.Table.create(str(tmp_path / "t"), schema)
+    table.alter.add_constraint({"pk": "PRIMARY KEY (id) ENFORCED"})
+    with pytest.raises(txlog.InvalidInputError, match="part of the primary key pk"):
+        table.alter.set_nullable("id", True)
+    with pytest.raises(txlog.InvalidInputError, match="part of the primary key pk"):
+        table.overwrite(pa.table({"id": [1]}), schema_mode="overwrite")
+    with pytest.raises(txlog.InvalidInputError, match="has the primary key pk already"):
+        table.alter.add_constraint({"other": "PRIMARY KEY (id)"})
+    with pytest.raises(txlog.InvalidInputError, match="part of the primary key pk"):
+        txlog.Table.create(
+            str(tmp_path / "new"), pa.schema([("id", pa.int64())]),
+            properties={"txlog.unique.pk": '{"format":1,"columns":["id"],"primary":true}'},
+        )  # fmt: skip
+    assert not (tmp_path / "new/_delta_log/00000000000000000000.json").exists()
+    with pytest.raises(txlog.UnsupportedFeatureError, match="hint for a query optimizer"):
+        table.alter.add_constraint({"other": "UNIQUE (v) NOT ENFORCED"})
+    table.alter.drop_constraint("pk")
+    table.alter.set_nullable("id", True)
+
+
+@pytest.mark.spec("UNQ-8")
+@pytest.mark.parametrize("on_conflict", ["ignore", "update"])
+def test_data_may_lack_columns_as_in_other_appends(tmp_path: Path, on_conflict: Any) -> None:
+    table = keyed(tmp_path / "t", {"id": [1], "v": ["a"], "w": ["b"]})
+    table.append(pa.table({"id": [1, 2], "v": ["x", "y"]}), on_conflict=on_conflict)
+    rows = table.to_arrow().sort_by("id").to_pydict()
+    first = "a" if on_conflict == "ignore" else "x"
+    assert rows == {"id": [1, 2], "v": [first, "y"], "w": ["b", None]}
+    new = pa.table({"id": [3], "v": ["z"], "more": [1]})
+    with pytest.raises(txlog.InvalidInputError, match="no column more"):
+        table.append(new, on_conflict=on_conflict)
+    table.append(new, on_conflict=on_conflict, schema_mode="merge")
+    assert table.to_arrow(where="id = 3").to_pydict()["more"] == [1]
+
+
 @pytest.mark.spec("UNQ-8")
 def test_rows_of_one_append_are_told_apart(tmp_path: Path) -> None:
     table = keyed(tmp_path / "t", {"id": [1], "v": ["a"]})

@@ -1,5 +1,6 @@
 """Statements that create tables and drop them."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -379,3 +380,41 @@ def test_only_the_dropped_version_is_replaced(
     with pytest.raises(CommitConflictError):
         run(f"CREATE TABLE {name}{columns} USING delta{query}")
     assert txlog.Table(folder).to_arrow().to_pylist() == [{"id": 1}]
+
+
+@pytest.mark.parametrize(
+    ("definition", "key"),
+    [
+        ("id INT, day STRING, UNIQUE (DAY, ID) ENFORCED", ["day", "id"]),
+        ("id INT, day STRING, CONSTRAINT k PRIMARY KEY (day) ENFORCED", ["day"]),
+        ("`a.b` INT, day STRING, UNIQUE (`A.B`) ENFORCED", ["a.b"]),
+    ],
+)
+def test_keys_of_a_new_table_name_its_columns(
+    spark: "SparkSession", tmp_path: Path, definition: str, key: list[str]
+) -> None:
+    uri = str(tmp_path / "t")
+    sql(spark, f"CREATE TABLE delta.`{uri}` ({definition}) USING delta PARTITIONED BY (day)")
+    properties = txlog.Table(uri).properties
+    (found,) = (text for name, text in properties.items() if name.startswith("txlog.unique."))
+    assert json.loads(found)["columns"] == key
+    indexed = [json.loads(text)["columns"] for name, text in properties.items() if "index" in name]
+    assert [name for columns in indexed for name in columns] == [one for one in key if one != "day"]
+
+
+@pytest.mark.parametrize(
+    "key", ["UNIQUE ()", "UNIQUE (id, id)", "UNIQUE (id + 1)", "UNIQUE (id DESC)", "UNIQUE (a.b)",
+            "UNIQUE (no_such)", "PRIMARY KEY (id) NOT ENFORCED"],
+)  # fmt: skip
+def test_keys_that_are_none_make_no_table(spark: "SparkSession", tmp_path: Path, key: str) -> None:
+    uri = str(tmp_path / "t")
+    with pytest.raises(txlog.TxlogError) as caught:
+        sql(spark, f"CREATE TABLE delta.`{uri}` (id INT, a STRUCT<b: INT>, {key}) USING delta")
+    assert "txlog.index" not in str(caught.value)
+    assert not Path(uri, "_delta_log").exists()
+    with pytest.raises(txlog.UnsupportedFeatureError, match="ADD CONSTRAINT k UNIQUE"):
+        sql(
+            spark,
+            f"CREATE TABLE delta.`{uri}` (id INT, CONSTRAINT k UNIQUE (id) ENFORCED) USING delta "
+            "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        )

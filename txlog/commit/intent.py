@@ -106,6 +106,8 @@ class Intent:
     # Whether it needs files that are not in the latest version and that a vacuum may delete
     # (CON-25).
     revives: bool = False
+    # Whether files that announce no change of rows have rows of the caller, not of the table.
+    has_given_rows: bool = False
     isolation: Isolation = "Serializable"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.columns import flat, python_values
-from txlog.base.errors import DuplicateKeyError, UnsupportedFeatureError
+from txlog.base.errors import DuplicateKeyError, InvalidInputError, UnsupportedFeatureError
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind
@@ -63,11 +63,23 @@ def key_columns(snapshot: Snapshot) -> dict[str, KeyColumns]:
     ------
     UnsupportedFeatureError
         The table lacks a column of a key, or its values cannot be keys.
+    InvalidInputError
+        A column of a primary key may be null.
     """
     by_name = {one.name_in_files(snapshot.mapping_mode): one for one in snapshot.schema.fields}
     found = {}
     for name, key in unique_keys(snapshot.metadata.configuration).items():
         columns = tuple(by_name[one] for one in key.columns if one in by_name)
+        for column in columns:
+            if key.primary and column.nullable:
+                raise InvalidInputError(
+                    argument="schema",
+                    field=column.name,
+                    reason=f"{column.name} is a part of the primary key {name}, so it cannot be "
+                    "null, but the schema lets it",
+                    remedy="Let the column be NOT NULL, or drop the key first: "
+                    f"alter.drop_constraint({name!r})",
+                )
         if len(columns) < len(key.columns) or not all(map(can_be_key, columns)):
             raise UnsupportedFeatureError(
                 path=snapshot.root,
@@ -152,10 +164,10 @@ class UniqueCheck:
         adds: Sequence[Add],
     ) -> None:
         """Compare new rows with each other and with those that stay; without `adds` all are new."""
-        subject = (key, *((add.path, _vector(add)) for add in adds)) if adds else (key, after)
+        subject = (key, *((add.path, _vector(add)) for add in adds)) if adds else None
         version = -1 if before is None else before.version
         kept = self._compared.get(key.key.name)
-        if kept is not None and kept.subject == subject:
+        if kept is not None and subject is not None and kept.subject == subject:
             new = kept.keys
             # An operation that was decided again may have passed winners that were not compared.
             only_winners = kept.version + len(winners) == version
@@ -328,7 +340,12 @@ def _duplicate(
     remedy = {
         None: "Look at these rows, and delete or change all but one of each key first",
         "append": "Leave these rows out, or give on_conflict='ignore' or 'update' to Table.append",
-    }.get(new.kind, "Give these rows other keys, or delete the rows that have theirs first")
+    }.get(
+        new.kind,
+        "Give each of these rows its own key"
+        if version is None
+        else "Give these rows other keys, or delete the rows that have theirs first",
+    )
     first = next(zip(*(python_values(shown[name]) for name in key.names), strict=True))
     return DuplicateKeyError(
         argument="constraints" if new.kind is None else "data",
@@ -346,7 +363,7 @@ def _added(intent: Intent) -> list[Add]:
     return [
         add
         for add in intent.adds
-        if add.data_change
+        if (add.data_change or intent.has_given_rows)
         and add.path not in intent.row_deletes
         and FIELDS_TAG not in (add.tags or {})
     ]

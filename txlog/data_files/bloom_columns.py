@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from txlog.actions.stats_text import Path
 from txlog.base.errors import InvalidInputError
 from txlog.protocol.properties import Properties
-from txlog.schema.types import NANOS, DecimalType, PrimitiveType, StructField, StructType, type_name
+from txlog.schema.types import DecimalType, PrimitiveType, StructField, StructType, type_name
 
 BLOOM_COLUMNS = "txlog.bloomFilterColumns"
 FALSE_MATCHES = 0.01
@@ -15,7 +15,6 @@ FALSE_MATCHES = 0.01
 
 _KINDS = (
     "byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz",
-    *NANOS,
 )  # fmt: skip
 
 
@@ -24,6 +23,7 @@ def has_filter(column: StructField) -> bool:
     kind = column.type
     if isinstance(kind, DecimalType):
         return False  # pyarrow has no filters of the bytes in which it writes them.
+    # Values of nanoseconds are not searched in filters.
     return isinstance(kind, PrimitiveType) and kind.name in _KINDS
 
 

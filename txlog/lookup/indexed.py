@@ -312,7 +312,9 @@ class _Search:
         covered = pc.sum(pc.is_in(paths, value_set=coverage.paths)).as_py() or 0
         whole = len(paths) - covered + sum(path not in few for path in planned)
         name = self.asked.definition.name
-        text = f"{name}: {rows:,} rows may match in {covered:,} files that it covers"
+        is_range = isinstance(self.asked.keys, KeyRanges)
+        which = "whose rows it has in the order of the keys" if is_range else "that it covers"
+        text = f"{name}: {rows:,} rows may match in {covered:,} files {which}"
         if whole:
             text += f", {whole:,} files are read whole"
         left_out = pc.invert(pc.is_in(coverage.paths, value_set=found))

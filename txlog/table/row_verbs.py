@@ -119,13 +119,14 @@ class RowVerbs(ABC):
     ) -> Outcome:
         """Add rows to a table that may have their keys already."""
         from txlog.verbs.constraints import over_conflicts
-        from txlog.verbs.merge.clauses import UPSERT, Clause
+        from txlog.verbs.merge.clauses import Clause
 
         request = over_conflicts(data, on_conflict, self._latest(), schema_mode, options)
-        inserts = (Clause("not_matched", "insert"),)
-        return self._merge(
-            request, inserts if on_conflict == "ignore" else UPSERT, txn, user_metadata
-        )
+        # As in an append without conflicts, the data may lack columns.
+        clauses = [Clause("not_matched", "insert", partial=True)]
+        if on_conflict == "update":
+            clauses.insert(0, Clause("matched", "update", partial=True, keeps_fields=True))
+        return self._merge(request, clauses, txn, user_metadata)
 
     def overwrite(
         self,

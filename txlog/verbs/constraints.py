@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal, get_args
 
-from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.commit.unique_keys import key_columns
+from txlog.data_files.lengths import SIZED_TEXT
 from txlog.data_files.modes import SchemaMode, WriteModes
 from txlog.data_files.options import WriteOptions
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql, required_expression, to_sql
-from txlog.expressions.tree import Call, Column, Expression
+from txlog.expressions.tree import Call, Column, Expression, quote_name
 from txlog.lookup.keys import can_be_key
 from txlog.protocol.properties import (
     CHECK_PREFIX,
@@ -23,6 +24,7 @@ from txlog.protocol.properties import (
     IndexDefinition,
     UniqueKey,
     index_definitions,
+    unique_keys,
 )
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.types import StructType, type_name
@@ -31,7 +33,9 @@ from txlog.verbs.indexes import default_name
 from txlog.verbs.merge.clauses import MergeRequest
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
-_KEY_TEXT = re.compile(r"\s*(UNIQUE|PRIMARY\s+KEY)\s*(\(.*\))\s*(?:ENFORCED)?\s*", re.I | re.S)
+_KEY_TEXT = re.compile(
+    r"\s*(UNIQUE|PRIMARY\s+KEY)\s*(\(.*\))\s*((?:NOT\s+)?ENFORCED)?\s*", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,18 @@ class Unique:
     @property
     def text(self) -> str:
         """The key in SQL."""
-        return f"{'PRIMARY KEY' if self.primary else 'UNIQUE'} ({', '.join(self.columns)})"
+        names = ", ".join(map(quote_name, self.columns))
+        return f"{'PRIMARY KEY' if self.primary else 'UNIQUE'} ({names})"
+
+
+def not_enforced() -> UnsupportedFeatureError:
+    """Return the error for a key that its definition does not want to be enforced."""
+    return UnsupportedFeatureError(
+        features=("txlog.uniqueKeys",),
+        reason="a key that is not enforced is a hint for a query optimizer, which txlog has no use "
+        "for",
+        remedy="Write ENFORCED behind the columns: then txlog checks every write",
+    )
 
 
 def unique(*columns: str) -> Unique:
@@ -62,7 +77,7 @@ def unique(*columns: str) -> Unique:
         if not isinstance(column, str):
             raise InvalidTypeError(
                 argument="columns",
-                reason=f"{column!r} is a {type(column).__name__}, not the name of a column",
+                reason=f"{column!r} ({type(column).__name__}) is not the name of a column",
                 remedy="Give the names of columns as separate arguments",
             )
     if not columns or len(set(columns)) < len(columns):
@@ -79,6 +94,8 @@ def _as_unique(given: str | Expression | Unique) -> str | Expression | Unique:
     found = _KEY_TEXT.fullmatch(given) if isinstance(given, str) else None
     if found is None:
         return given
+    if found[3] and found[3][0] in "nN":
+        raise not_enforced()
     listed = parse_sql(f"coalesce{found[2]}")
     parts = listed.args if isinstance(listed, Call) else ()
     names = [part.path[0] for part in parts if isinstance(part, Column) and len(part.path) == 1]
@@ -117,12 +134,14 @@ def over_conflicts(
             argument="on_conflict",
             reason=f"{on_conflict!r} is not one of {', '.join(map(repr, known))}",
         )
-    if len(keys) != 1:
+    if len({frozenset(key.key.columns) for key in keys.values()}) != 1:
         raise InvalidInputError(
             argument="on_conflict",
             reason="it is for tables with one unique key, which says which rows are the same, and "
             f"the table has {len(keys) or 'none'}",
-            remedy="Call Table.upsert, which takes the columns of the key",
+            remedy="Merge by the columns of the key, and only insert"
+            if on_conflict == "ignore"
+            else "Call Table.upsert, which takes the columns of the key",
         )
     WriteModes(schema_mode=schema_mode)  # Only an overwrite may replace the columns.
     return MergeRequest(
@@ -164,6 +183,14 @@ class AddConstraints(ChangeMetadata):
             if isinstance(rule, Unique):
                 texts[name] = rule.text
                 defined = _definition(base, name, rule)
+                others = unique_keys(configuration).values()
+                if rule.primary and (known := [one.name for one in others if one.primary]):
+                    raise InvalidInputError(
+                        argument="constraints",
+                        field=name,
+                        reason=f"the table has the primary key {known[0]} already",
+                        remedy="Make this key UNIQUE, or drop the other one first",
+                    )
                 configuration[f"{UNIQUE_PREFIX}{name}"] = defined.text
                 index = _index_for(base, configuration, defined)
                 if index is not None:
@@ -228,6 +255,14 @@ def _definition(base: Snapshot, name: str, key: Unique) -> UniqueKey:
                 field=column.name,
                 reason=f"values of {type_name(column.type)} cannot be keys",
                 remedy="Keys are whole numbers, decimals, dates, timestamps, text, bytes, booleans",
+            )
+        if str(column.metadata.get(SIZED_TEXT, "")).lower().startswith("char("):
+            raise InvalidInputError(
+                argument="constraints",
+                field=column.name,
+                reason=f"{column.name} is a CHAR column: engines differ in the spaces at the end "
+                "of its values",
+                remedy="Choose another column, or make it a STRING or VARCHAR column",
             )
         if key.primary and column.nullable:
             raise InvalidInputError(

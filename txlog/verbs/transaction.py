@@ -198,6 +198,7 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
         ),
         reads=_united([intent.reads for intent in intents]),
         row_deletes=row_deletes,
+        has_given_rows=any(intent.has_given_rows for intent in intents),
         columns=frozenset().union(*(intent.columns for intent in intents)),
         read_columns=frozenset().union(*(intent.read_columns for intent in intents)),
         parameters={

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError
 from txlog.protocol.properties import (
     CHECK_PREFIX,
     INDEX_PREFIX,
@@ -15,9 +16,10 @@ from txlog.protocol.properties import (
 )
 from txlog.spark_ext.catalog import split_name
 from txlog.spark_ext.statements.statement_text import Reader, tokens_of
-from txlog.verbs.constraints import Unique
+from txlog.verbs.constraints import Unique, not_enforced, unique
 from txlog.verbs.indexes import default_name
 
+_NAME = re.compile(r"\w+|`([^`]|``)+`")
 _KINDS = (("CHECK", "("), ("PRIMARY", "KEY"), ("UNIQUE", "("))
 
 
@@ -35,19 +37,38 @@ class TableConstraint:
             return frozenset()
         return frozenset(name.lower() for name in self.rule.columns)
 
-    def properties(self) -> Mapping[str, str]:
+    def properties(self, names: Iterable[str], partition_by: Collection[str]) -> Mapping[str, str]:
         """Return the properties by which a new table has the constraint.
 
-        They name columns as the table does, so tables with column mapping refuse them.
+        Parameters
+        ----------
+        names, partition_by
+            The columns of the table, and those by which it is partitioned, which no index is over.
+
+        Raises
+        ------
+        InvalidInputError
+            The table has no column of a key.
         """
         if isinstance(self.rule, str):
             return {f"{CHECK_PREFIX}{self.name}": self.rule}
-        columns = self.rule.columns
-        index = default_name(columns)
-        return {
-            f"{UNIQUE_PREFIX}{self.name}": UniqueKey(self.name, columns, self.rule.primary).text,
-            f"{INDEX_PREFIX}{index}": IndexDefinition(index, columns).text,
-        }
+        known = {name.lower(): name for name in names}
+        lost = [name for name in self.rule.columns if name.lower() not in known]
+        if lost:
+            raise InvalidInputError(
+                argument="text",
+                field=lost[0],
+                reason=f"the key {self.name} names {lost[0]}, and the table has no such column",
+                remedy=f"Choose from {', '.join(known.values())}",
+            )
+        columns = tuple(known[name.lower()] for name in self.rule.columns)
+        key = UniqueKey(self.name, columns, self.rule.primary)
+        found = {f"{UNIQUE_PREFIX}{self.name}": key.text}
+        indexed = tuple(name for name in columns if name not in partition_by)
+        if indexed:
+            index = default_name(indexed)
+            found[f"{INDEX_PREFIX}{index}"] = IndexDefinition(index, indexed).text
+        return found
 
 
 def is_constraint(text: str) -> bool:
@@ -88,12 +109,20 @@ def read_rule(reader: Reader) -> str | Unique:
     primary = reader.accepts("PRIMARY", "KEY")
     if not primary and not reader.accepts("UNIQUE"):
         raise reader.unexpected("CHECK, PRIMARY KEY or UNIQUE")
-    columns = tuple(split_name(item)[0] for item in reader.items())
-    if not reader.accepts("ENFORCED"):
-        raise UnsupportedFeatureError(
-            features=("txlog.uniqueKeys",),
-            reason="a key that is not enforced is a hint for a query optimizer, which txlog has "
-            "no use for",
-            remedy="Write ENFORCED behind the columns: then txlog checks every write",
+    items = reader.items()
+    paths = [split_name(item) for item in items]
+    if any(
+        len(path) != 1 or not _NAME.fullmatch(item.strip())
+        for path, item in zip(paths, items, strict=True)
+    ):
+        raise InvalidInputError(
+            argument="text",
+            reason=f"a key is over columns of the table, and ({', '.join(items)}) is more than "
+            "their names",
+            remedy="Write names that commas separate; put a name with other characters than "
+            "letters, digits and _ in backquotes",
         )
+    columns = unique(*(path[0] for path in paths)).columns
+    if not reader.accepts("ENFORCED"):
+        raise not_enforced()
     return Unique(columns, primary)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from txlog.base.errors import UnsupportedFeatureError
+from txlog.protocol.mapping import MAPPING_MODE
 from txlog.spark_ext.catalog import path_in, split_name
 from txlog.spark_ext.delta.builder import DeltaTableBuilder, note_dropped, version_at
 from txlog.spark_ext.delta.delta_table import DeltaTable
@@ -16,6 +17,7 @@ from txlog.spark_ext.statements.descriptions import creation
 from txlog.spark_ext.statements.ground import QUERIES, Ground, NotOursError
 from txlog.spark_ext.statements.statement_text import Reader, tokens_of
 from txlog.table.table import Table
+from txlog.verbs.constraints import Unique
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,10 +69,23 @@ class Definitions(Ground):
         required = {name for one in constraints for name in one.required}
         for column in columns:
             builder = _with_column(builder, column, required)
-        for constraint in constraints:
-            for key, value in constraint.properties().items():
-                builder = builder.property(key, value)
         builder = self._with_clauses(builder)
+        maps = builder._properties.get(MAPPING_MODE, "none") != "none"
+        for constraint in constraints:
+            if maps and isinstance(constraint.rule, Unique):
+                raise UnsupportedFeatureError(
+                    features=("txlog.uniqueKeys",),
+                    field=constraint.name,
+                    reason="the columns of a table with column mapping get their names in files "
+                    "when it is created, and a key needs these",
+                    remedy="Create the table without the key, and add it by a statement of its "
+                    f"own: ALTER TABLE {name} ADD CONSTRAINT {constraint.name} "
+                    f"{constraint.rule.text} ENFORCED",
+                )
+            names = [column.name for column in builder._fields]
+            found = constraint.properties(names, builder._partition_by)
+            for key, value in found.items():
+                builder = builder.property(key, value)
         has_query = reader.accepts("AS") or any(reader.sees(word) for word in QUERIES)
         if columns or not has_query:
             reader.end()

@@ -193,6 +193,7 @@ class CommitRewrites(FragmentsOperation):
             read_version=base.snapshot.version,
             removes=tuple(removes),
             adds=tuple(add.model_copy(update={"data_change": False}) for add in adds),
+            has_given_rows=True,
             isolation="SnapshotIsolation",
             metrics={"numRemovedFiles": len(removes), "numAddedFiles": len(adds)},
         )
