@@ -333,11 +333,11 @@ def test_ranges_of_sorted_files(tmp_path: Path, kind: str) -> None:
         if kind != "string":  # The first eight bytes of these are equal.
             assert narrow.index is not None
             assert narrow.index.startswith("k: ")
-            assert " files that it covers" in narrow.index
+            assert " files whose rows it has in the order of the keys" in narrow.index
             assert int(narrow.index.split()[1].replace(",", "")) <= 18
         merged.indexes.merge()
     starts = explain(table, "k LIKE '0001%'") if kind == "short" else None
-    assert starts is None or starts.index == "k: 30 rows may match in 1 files that it covers"
+    assert starts is None or starts.index.startswith("k: 30 rows may match in 1 files whose")
 
 
 def test_ranges_that_an_index_does_not_answer(tmp_path: Path) -> None:
@@ -349,9 +349,9 @@ def test_ranges_that_an_index_does_not_answer(tmp_path: Path) -> None:
         table.indexes.create("a", name="a_alone")
         for where in ("a <> 3", "NOT a > 3", "a > 3 OR b = 'x'", "a + 1 > 3"):
             assert same_rows(table, where).index is None
-        assert (
-            same_rows(table, "a > 3").index == "a_alone: 7 rows may match in 1 files that it covers"
-        )
+        told = same_rows(table, "a > 3").index
+        assert told is not None
+        assert told.startswith("a_alone: 7 rows may match in 1 files whose rows")
     with moved({**ALWAYS_USED, "txlog.lookup.indexed:_RANGE_SHARE": 1 << 40}):
         assert explain(txlog.Table(table.uri), "a > 3").index == (
             "a_alone: not used, because it is larger than the files to be read"

@@ -13,7 +13,8 @@ import pytest
 
 import txlog
 from tests.losing import losing
-from txlog.spark_ext import DeltaTable
+from txlog.base.errors import CommitConflictError
+from txlog.spark_ext import DeltaTable, sql
 from txlog.spark_ext.reads.read_frame import read_version
 from txlog.spark_ext.writes import conditions, row_changes
 
@@ -209,3 +210,53 @@ def test_beside_real_writers_each_row_is_changed_once(
         known = {1, *range(1000, 1003), 5000}
         new = [(x, 9) for x in known - set(old)]
         assert found == sorted([*((x, int(x in known)) for x in old), *new])
+
+
+def merged_with_itself(table: DeltaTable, spark: SparkSession) -> None:
+    path = table.detail().first()["location"]  # type: ignore[index]
+    sums = spark.read.format("txlog").load(path).selectExpr("1L AS x", "y").groupBy("x")
+    merger = table.alias("t").merge(sums.sum("y").toDF("x", "y").alias("s"), "t.x + 0 = s.x")
+    merger.whenMatchedUpdateAll().execute()
+
+
+def by_sql(statement: str) -> Callable[[DeltaTable, SparkSession], None]:
+    def run(table: DeltaTable, spark: SparkSession) -> None:
+        path = table.detail().first()["location"]  # type: ignore[index]
+        sql(spark, statement.replace("TABLE", f"delta.`{path}`"))
+
+    return run
+
+
+ON_ITSELF = {
+    "merge": merged_with_itself,
+    "merge by SQL": by_sql(
+        "MERGE INTO TABLE t USING (SELECT 1L AS x, sum(y) AS y FROM TABLE) s ON t.x + 0 = s.x "
+        "WHEN MATCHED THEN UPDATE SET *"
+    ),
+    "update by SQL": by_sql("UPDATE TABLE SET y = 7 WHERE x = (SELECT max(x) FROM TABLE)"),
+    "delete by SQL": by_sql("DELETE FROM TABLE WHERE x = (SELECT max(x) FROM TABLE)"),
+}
+
+
+@pytest.mark.spec("SPK-27")
+@pytest.mark.parametrize("winner", ["append", "update"])
+@pytest.mark.parametrize("verb", ON_ITSELF)
+def test_a_change_that_is_computed_from_other_rows_of_its_table_fails_if_these_change(
+    spark: SparkSession, tmp_path: Path, verb: str, winner: str
+) -> None:
+    path = tmp_path / "t"
+    txlog.write(path, rows(1, 2, 3))
+
+    def wins(table: txlog.Table) -> None:
+        if winner == "append":
+            table.append(rows(50))
+        else:
+            table.update({"y": "1000"}, where="x = 3")
+
+    table = DeltaTable.forPath(spark, str(path))
+    with losing(path, [wins]), pytest.raises(CommitConflictError, match="of version 0"):
+        ON_ITSELF[verb](table, spark)
+    after = txlog.Table(path)
+    assert after.version == 1
+    ON_ITSELF[verb](table, spark)  # Without a winner it is done.
+    assert txlog.Table(path).version == 2

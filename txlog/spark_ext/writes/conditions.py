@@ -26,7 +26,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.reads.read_frame import read_version
 from txlog.spark_ext.same_meaning import BOOLEAN, DATE, is_compared_alike, kind_of
-from txlog.spark_ext.writes.own_reads import is_settled
+from txlog.spark_ext.writes.own_reads import is_settled, require_unread
 from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.store.open import open_store
 
@@ -175,17 +175,26 @@ class RowsFound:
         self._storage_options = storage_options
         self._frames = frames
         self._last: DataFrame | None = None  # The frame of the last look at all files.
+        self._version = -1  # The version at which it looked.
 
     def of(self, base: Snapshot) -> Mapping[int, BitMap64]:
         """Return the rows of all files."""
-        self._last = self._chosen(base)
+        self._require_unread(base)
+        self._last, self._version = self._chosen(base), base.version
         return _positions(self._last)
 
     def of_files(self, base: Snapshot, paths: pa.ChunkedArray) -> Mapping[int, BitMap64] | None:
         """Return the rows of some files; None if the condition may read what has changed."""
+        self._require_unread(base)
         if self._last is None or not is_settled(self._last):
             return None
         return _positions(self._chosen(base, paths))
+
+    def _require_unread(self, base: Snapshot) -> None:
+        """Raise in a second attempt as `require_unread` does."""
+        if self._last is not None and base.version != self._version:
+            store = open_store(self._uri, self._storage_options)
+            require_unread(self._last, None, store, self._version, base.version)
 
     def _chosen(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> DataFrame:
         if base.schema.get(ROW_ADDRESS) is not None:

@@ -197,11 +197,17 @@ class SparkMerge(SparkChange):
         """Whether rows may be removed. Append-only tables allow merges that only insert."""
         return any(clause.action in REMOVING for clause in self._clauses)
 
+    @property
+    def source(self) -> DataFrame:
+        """The other side of the merge."""
+        return self._source
+
     def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
         """Return the changes with those of added files, which may match rows of the source.
 
         None also if they do and the merge inserts rows: these may be among those that it inserted.
         """
+        self._require_computed_from(base)
         if any(clause.kind == "not_matched" for clause in self._clauses):
             if not self.may_extend() or self._matches(base, added["path"]):
                 return None

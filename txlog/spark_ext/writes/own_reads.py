@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from txlog.base.errors import TxlogError
+from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.base.texts import without_secrets
 from txlog.spark_ext.reads.marks import READ_TABLE, READ_VERSION
 from txlog.store.open import open_store
@@ -65,27 +65,84 @@ _FIXED_LEAVES = frozenset(
     {"LocalRelation", "OneRowRelation", "Range", "LogicalRDD", "InMemoryRelation"}
 )
 # Parts of a plan whose result depends on the time, or on the order in which tasks run.
-_UNSETTLED = ("CURRENT_LIKE", "LIMIT")
+_UNSETTLED = ("CURRENT_LIKE", "LIMIT", "WINDOW", "PYTHON_UDF")
+_UNSETTLED_NODES = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Sample"})
 
 
 def is_settled(df: DataFrame) -> bool:
     """Return whether a frame certainly has the same rows whenever it is computed.
 
     Its parts may then be computed at different times. False on Spark Connect, which does not say
-    what a plan reads, and for sources that Spark asks again each time, random numbers, the clock,
-    and `LIMIT`.
+    what a plan reads, for sources that Spark asks again each time, and where `is_repeatable` is.
     """
-    if not hasattr(df, _CLASSIC):
+    if not hasattr(df, _CLASSIC) or not is_repeatable(df):
         return False
+    return all(_is_fixed(leaf) for one in _plans(df) for leaf in _each(one.collectLeaves()))
+
+
+def is_repeatable(df: DataFrame) -> bool:
+    """Return whether the same input certainly gives a frame of Spark the same rows.
+
+    False for random numbers, the clock, functions in Python, and what depends on the order in
+    which tasks run: `LIMIT`, windows, duplicates of which one stays. A frame that Python made of
+    an RDD counts as input. On Spark Connect this is not known.
+    """
     jvm: Any = df.sparkSession._jvm
     patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    unsettled = [getattr(patterns, name)() for name in _UNSETTLED]
+    for one in _plans(df):
+        if not one.deterministic() or any(map(one.containsPattern, unsettled)):
+            return False
+        if any(_class_of(node) in _UNSETTLED_NODES for node in _nodes(one)):
+            return False
+    return True
+
+
+def _plans(df: DataFrame) -> list[Any]:
+    """Return the plan of a frame of the JVM, and those of its subqueries at any depth."""
     plan = getattr(df, _CLASSIC).queryExecution().analyzed()
-    every = [plan, *_each(plan.subqueriesAll())]
-    if not all(one.deterministic() for one in every):
-        return False
-    if any(one.containsPattern(getattr(patterns, name)()) for one in every for name in _UNSETTLED):
-        return False
-    return all(_is_fixed(leaf) for one in every for leaf in _each(one.collectLeaves()))
+    return [plan, *_each(plan.subqueriesAll())]
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in _each(plan.children()):
+        yield from _nodes(child)
+
+
+def require_unread(
+    df: DataFrame, source: DataFrame | None, store: Store, version: int, latest: int
+) -> None:
+    """Raise if a change also reads its table in the source, or in a subquery.
+
+    Another writer has changed the table since the version that they have, and Spark may have
+    computed them already. A version that the caller has chosen does not count. On Spark Connect,
+    names of views and tables of the server are not looked at, nor are subqueries.
+
+    Parameters
+    ----------
+    df
+        The frame with the changed rows, which reads the table itself.
+    source
+        The other side of a merge.
+
+    Raises
+    ------
+    CommitConflictError
+        They read it.
+    """
+    found = [] if source is None else [one for one in _relations(source) if one is not None]
+    for inner in _plans(df)[1:] if hasattr(df, _CLASSIC) else ():
+        found += [one for leaf in _each(inner.collectLeaves()) if (one := _relation(leaf))]
+    if any(_version(one, store, 0) is not None for one in found):
+        raise CommitConflictError(
+            version=latest,
+            rule="CON-30",
+            path=store.root,
+            reason=f"the change is computed from other rows of version {version} of the table, "
+            "and another writer has changed it meanwhile",
+            remedy="Nothing was committed. Run the statement again on the latest version",
+        )
 
 
 def _is_fixed(leaf: Any) -> bool:

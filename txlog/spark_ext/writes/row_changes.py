@@ -53,7 +53,7 @@ from txlog.spark_ext.writes.change_tasks import (
     new_name,
     old_name,
 )
-from txlog.spark_ext.writes.own_reads import is_settled
+from txlog.spark_ext.writes.own_reads import is_settled, require_unread
 from txlog.spark_ext.writes.write_frame import assigned, by_rows
 from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import REMOVING
@@ -124,6 +124,7 @@ class SparkChange(ChangeRows):
         # Of the last attempt that was not extended: the change, and the frame with its rows.
         self._planned: PlannedChange | None = None
         self._frame: DataFrame | None = None
+        self._read_version = -1  # Of that attempt.
         self.inserted = self.updated = 0  # Rows, of the last attempt.
 
     @abstractmethod
@@ -154,10 +155,12 @@ class SparkChange(ChangeRows):
             argument="path",
             remedy="Put the table in a store that all workers can access",
         )
+        self._require_computed_from(base)
         change = self.planned(base)
         require_storable(change.schema)
         plan = self.look(base, change.where)
         self._planned, self._frame = change, None
+        self._read_version = base.version
         self.inserted = self.updated = 0
         return self._changes_of(base, change, plan)
 
@@ -166,6 +169,7 @@ class SparkChange(ChangeRows):
 
         None if the rows may read something that has changed since the last attempt.
         """
+        self._require_computed_from(base)
         if not self.may_extend():
             return None
         change = self.planned(base, added["path"])
@@ -176,6 +180,18 @@ class SparkChange(ChangeRows):
             self.inserted, self.updated = before
         return both
 
+    @property
+    def source(self) -> DataFrame | None:
+        """The other side of a merge."""
+        return None
+
+    def _require_computed_from(self, base: Snapshot) -> None:
+        """Raise in a second attempt as `require_unread` does."""
+        if self._frame is not None and base.version != self._read_version:
+            require_unread(
+                self._frame, self.source, self.context.store, self._read_version, base.version
+            )
+
     def may_extend(self) -> bool:
         """Return whether the files of the last attempt have the changes that they would get now."""
         return self._frame is not None and is_settled(self._frame)
@@ -183,7 +199,8 @@ class SparkChange(ChangeRows):
     def _changes_of(self, base: Snapshot, change: PlannedChange, plan: ScanPlan) -> RowChanges:
         """Let Spark compute the change of the files of a plan."""
         task, frame = _task(self.context, base, change, self._options)
-        self._frame = self._frame or frame
+        if self._frame is None:
+            self._frame = frame
         written = _computed(task, frame)
         if written.repeats and task.feed is not None:
             # Several tasks recorded the delete of the same row. So the change is computed again,

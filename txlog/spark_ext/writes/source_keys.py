@@ -21,6 +21,7 @@ from txlog.schema.types import WHOLE_NUMBERS, PrimitiveType, StructType
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.reads.predicates import as_spark
 from txlog.spark_ext.writes.conditions import is_alike, is_plain_text
+from txlog.spark_ext.writes.own_reads import is_repeatable
 from txlog.spark_ext.writes.small_sources import sides_of
 from txlog.verbs.merge.condition import Key, Sides, by_own_names, conjuncts, merge_condition
 
@@ -134,8 +135,7 @@ def _is_repeatable(source: DataFrame) -> bool:
 
     Spark Connect does not tell; there the rows that are kept must do.
     """
-    jdf = getattr(source, "_jdf", None)
-    return jdf is None or bool(jdf.queryExecution().analyzed().deterministic())
+    return not hasattr(source, "_jdf") or is_repeatable(source)
 
 
 def _spans(target: Expression, rows: DataFrame) -> Expression | None:
