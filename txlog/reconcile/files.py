@@ -30,7 +30,7 @@ from txlog.log.paths import canonical_keys
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_WORDS = 4
+_WORDS = 8
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
@@ -38,10 +38,11 @@ Hashes: TypeAlias = "NDArray[np.uint64]"
 
 
 def text_hashes(texts: pa.Array) -> Hashes:
-    """Return a hash of each text's length and its last 32 bytes.
+    """Return a hash of each text's length and its last 64 bytes.
 
-    File names differ at their ends. For a shorter text, only whole groups of eight bytes count. A
-    null counts as the empty text.
+    Names of files differ there: Spark's have a number, which comes first, then a UUID that all
+    files of a job share, 20 bytes before the end. For a shorter text, only whole groups of eight
+    bytes count. A null counts as the empty text.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
-from txlog.reconcile.files import text_hashes
+from txlog.reconcile.files import Hashes, text_hashes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,18 @@ class TextIndex:
         # The hash is that of another text, and other texts may have it too.
         others = asked[~is_same]
         if len(others):
-            rest = texts.take(arrow_array(others))
-            equal = pc.index_in(rest, value_set=self._texts)
-            found[others] = numpy_array(pc.fill_null(equal, -1))
+            alike = self._with_hashes(np.unique(hashes[others]))
+            equal = pc.index_in(
+                texts.take(arrow_array(others)), value_set=self._texts.take(arrow_array(alike))
+            )
+            at = numpy_array(pc.fill_null(equal, -1))
+            found[others] = np.where(at >= 0, alike[at], -1)
         return found
+
+    def _with_hashes(self, hashes: Hashes) -> NDArray[np.int64]:
+        """Return the places of all texts that have one of some different hashes."""
+        first = np.searchsorted(self._hashes, hashes, "left")
+        counts = np.searchsorted(self._hashes, hashes, "right") - first
+        begins = np.repeat(first - (np.cumsum(counts) - counts), counts)
+        places: NDArray[np.int64] = self._order[begins + np.arange(counts.sum())]
+        return places
