@@ -284,6 +284,18 @@ def test_indexes(table: txlog.Table) -> None:
     assert table.contains([2, 9], on="n").to_pylist() == [True, False]
 
 
+def test_keys_and_order(tmp_path: Path) -> None:
+    rows = pa.table({"id": [2, 1]})
+    table = txlog.write(tmp_path / "t", rows, properties={"txlog.sortBy": "id"})
+    assert list(table.sort_columns) == ["id"]
+    assert table.to_arrow()["id"].to_pylist() == [1, 2]
+    table.alter.add_constraint({"pk": txlog.unique("id")})
+    with pytest.raises(txlog.DuplicateKeyError):
+        table.append(rows)
+    table.append(pa.table({"id": [2, 3]}), on_conflict="ignore")
+    assert table.count() == 3
+
+
 def test_versions_by_name_and_copies(table: txlog.Table, tmp_path: Path) -> None:
     table.pins.create("good", version=0, reason="a test")
     assert txlog.Table(table.uri, version="good").count() == 4

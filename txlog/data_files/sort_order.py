@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,14 +15,16 @@ from txlog.actions.stats_text import Path
 from txlog.base.arrow import pc
 from txlog.base.errors import InvalidInputError
 from txlog.expressions.tree import And, Column, IsNull
-from txlog.fragments.fragment import Fragment
-from txlog.fragments.rows import FragmentRows
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField, StructType, type_name
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import has_bounds
 from txlog.stats.files import fragment_bounds
+
+if TYPE_CHECKING:  # An append needs no fragments.
+    from txlog.fragments.fragment import Fragment
+    from txlog.fragments.rows import FragmentRows
 
 SORT_BY = "txlog.sortBy"
 _TEXT = 31  # Longer bounds of texts may be cut.
