@@ -12,9 +12,9 @@ import txlog
 from tests.examples import examples
 from txlog.actions.table import Metadata
 from txlog.data_files.constraints import constraints_of
-from txlog.data_files.lengths import SIZED_TEXT
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import (
+    SIZED_TEXT,
     STRING,
     ArrayType,
     DataType,

@@ -261,17 +261,23 @@ def test_datasets_and_sql_have_the_rows_of_those_without_it(
             assert found[0].equals(found[1])
 
 
-@pytest.mark.usefixtures("always_used")
-def test_sql_reads_the_rows_that_the_index_names(tmp_path: Path) -> None:
-    properties = {"txlog.pageRows": "100"}
-    table = txlog.Table.create(tmp_path / "t", numbers(0).schema, properties=properties)
+def opened_with_index(path: Path, **properties: str) -> tuple[txlog.Table, CountingStore, int]:
+    """Return a table of four files whose index is in memory, its store, and the files' bytes."""
+    properties = {"txlog.pageRows": "100", **properties}
+    table = txlog.Table.create(path, numbers(0).schema, properties=properties)
     for start in range(4):
         table.append(numbers(*range(start, 400_000, 4)))
-    size = sum(path.stat().st_size for path in Path(table.uri).glob("*.parquet"))
+    size = sum(file.stat().st_size for file in path.glob("*.parquet"))
     table.indexes.create("k")
     store = CountingStore(open_store(table.uri))
     opened = open_table(store)
-    opened.to_arrow(where="k = 1")  # The index is in memory from now on.
+    opened.to_arrow(where="k = 1")
+    return opened, store, size
+
+
+@pytest.mark.usefixtures("always_used")
+def test_sql_reads_the_rows_that_the_index_names(tmp_path: Path) -> None:
+    opened, store, size = opened_with_index(tmp_path / "t")
     for query, rows in [
         ("SELECT * FROM t WHERE k = 7", 1),
         ("SELECT v FROM t WHERE k IN (7, 11, 400001) AND v > ''", 2),
@@ -402,15 +408,9 @@ def test_a_plan_says_what_the_index_does(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("always_used")
 def test_only_pages_of_the_rows_are_read(tmp_path: Path) -> None:
-    properties = {"txlog.pageRows": "100", "delta.enableDeletionVectors": "true"}
-    table = txlog.Table.create(tmp_path / "t", numbers(0).schema, properties=properties)
-    for start in range(4):
-        table.append(numbers(*range(start, 400_000, 4)))
-    size = sum(path.stat().st_size for path in Path(table.uri).glob("*.parquet"))
-    table.indexes.create("k")
-    store = CountingStore(open_store(table.uri))
-    opened = open_table(store)
-    opened.to_arrow(where="k = 1")  # The index is in memory from now on.
+    opened, store, size = opened_with_index(
+        tmp_path / "t", **{"delta.enableDeletionVectors": "true"}
+    )
     verbs: list[Any] = [
         lambda: opened.to_arrow(where="k IN (7, 11)"),
         lambda: opened.count("k = 9"),

@@ -33,7 +33,7 @@ from txlog.scan.files import as_fragments, live_sequence
 from txlog.scan.lazy_plan import plan_snapshot
 from txlog.scan.plan import ScanPlan, plan_fragments, plan_scan
 from txlog.scan.scan import Scan
-from txlog.schema.types import StructField
+from txlog.schema.types import SIZED_TEXT, StructField
 from txlog.snapshot.commits import Commit, file_rows
 from txlog.snapshot.live_files import load_files, rows_at
 from txlog.snapshot.snapshot import Snapshot
@@ -64,22 +64,23 @@ def key_columns(snapshot: Snapshot) -> dict[str, KeyColumns]:
     UnsupportedFeatureError
         The table lacks a column of a key, or its values cannot be keys.
     InvalidInputError
-        A column of a primary key may be null.
+        A column is CHAR, or may be null in a primary key; or there are two primary keys.
     """
     by_name = {one.name_in_files(snapshot.mapping_mode): one for one in snapshot.schema.fields}
-    found = {}
+    found: dict[str, KeyColumns] = {}
+    primary: str | None = None
     for name, key in unique_keys(snapshot.metadata.configuration).items():
         columns = tuple(by_name[one] for one in key.columns if one in by_name)
+        if key.primary and primary is not None:
+            raise InvalidInputError(
+                argument="constraints",
+                field=name,
+                reason=f"the table has the primary key {primary} already",
+                remedy="Make this key UNIQUE, or drop the other one first",
+            )
+        primary = name if key.primary else primary
         for column in columns:
-            if key.primary and column.nullable:
-                raise InvalidInputError(
-                    argument="schema",
-                    field=column.name,
-                    reason=f"{column.name} is a part of the primary key {name}, so it cannot be "
-                    "null, but the schema lets it",
-                    remedy="Let the column be NOT NULL, or drop the key first: "
-                    f"alter.drop_constraint({name!r})",
-                )
+            _require_key_column(name, key, column)
         if len(columns) < len(key.columns) or not all(map(can_be_key, columns)):
             raise UnsupportedFeatureError(
                 path=snapshot.root,
@@ -91,6 +92,26 @@ def key_columns(snapshot: Snapshot) -> dict[str, KeyColumns]:
             )
         found[name] = KeyColumns(key, columns)
     return found
+
+
+def _require_key_column(name: str, key: UniqueKey, column: StructField) -> None:
+    if str(column.metadata.get(SIZED_TEXT, "")).lower().startswith("char("):
+        raise InvalidInputError(
+            argument="constraints",
+            field=column.name,
+            reason=f"{column.name} is a CHAR column: engines differ in the spaces at the end of "
+            "its values",
+            remedy="Choose another column, or make it a STRING or VARCHAR column",
+        )
+    if key.primary and column.nullable:
+        raise InvalidInputError(
+            argument="schema",
+            field=column.name,
+            reason=f"{column.name} is a part of the primary key {name}, so it cannot be null, but "
+            "the schema lets it",
+            remedy="Let the column be NOT NULL, or drop the key first: "
+            f"alter.drop_constraint({name!r})",
+        )
 
 
 @dataclass(frozen=True)
@@ -278,15 +299,22 @@ class UniqueCheck:
         where = AskedKeys.of(key.columns, tuple(arrays.values())).predicate()
         return _NewKeys(plan, by, encodings, where, RowKeys(arrays))
 
+    def _rows_with(
+        self, key: KeyColumns, plan: ScanPlan, codes: Encodings
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a plan whose keys have one of some ascending encodings."""
+        for batch in self._batches(plan):
+            arrays = _arrays(key, batch)
+            hit = complete_rows(arrays)
+            hit[hit] = _are_among(encode(key.columns, arrays)[hit], codes)
+            if hit.any():
+                yield batch.filter(arrow_array(hit))
+
     def _compare(self, key: KeyColumns, new: _NewKeys, plan: ScanPlan, version: int) -> None:
         """Raise if a row of a plan has one of the new keys."""
-        for batch in self._batches(plan):
-            hit = complete_rows(_arrays(key, batch))
-            hit[hit] = _are_among(encode(key.columns, _arrays(key, batch))[hit], new.encodings)
-            if hit.any():
-                there = batch.filter(arrow_array(hit))
-                codes = np.unique(encode(key.columns, _arrays(key, there)))
-                self._require_apart(key, new, codes, there, version)
+        for there in self._rows_with(key, plan, new.encodings):
+            codes = np.unique(encode(key.columns, _arrays(key, there)))
+            self._require_apart(key, new, codes, there, version)
 
     def _require_apart(
         self,
@@ -300,13 +328,8 @@ class UniqueCheck:
 
         Two keys may have the same encoding, so the values decide.
         """
-        found = [pa.Table.from_batches([], schema=new.plan.reading.schema)]
-        for batch in self._batches(new.plan):
-            hit = complete_rows(_arrays(key, batch))
-            hit[hit] = _are_among(encode(key.columns, _arrays(key, batch))[hit], codes)
-            if hit.any():
-                found.append(pa.Table.from_batches([batch.filter(arrow_array(hit))]))
-        rows = pa.concat_tables(found)
+        found = self._rows_with(key, new.plan, codes)
+        rows = pa.Table.from_batches(found, schema=new.plan.reading.schema)
         if there is not None:
             both = [_distinct(rows), _distinct(pa.Table.from_batches([there]))]
             rows = pa.concat_tables(both)
@@ -325,7 +348,7 @@ def _duplicate(
 ) -> DuplicateKeyError:
     counts = counts.sort_by([(name, "ascending") for name in key.names])
     shown = counts.slice(0, _SHOWN)
-    values = zip(*(python_values(shown[name]) for name in key.names), strict=True)
+    values = [*zip(*(python_values(shown[name]) for name in key.names), strict=True)]
     keys = [
         " and ".join(f"{name} = {value!r}" for name, value in zip(key.names, one, strict=True))
         for one in values
@@ -346,11 +369,10 @@ def _duplicate(
         if version is None
         else "Give these rows other keys, or delete the rows that have theirs first",
     )
-    first = next(zip(*(python_values(shown[name]) for name in key.names), strict=True))
     return DuplicateKeyError(
         argument="constraints" if new.kind is None else "data",
         field=key.key.name,
-        key=first,
+        key=values[0],
         version=version,
         reason=f"{key.key.name} is a unique key over {', '.join(key.names)}, but {where}: "
         f"{', '.join(keys)}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from txlog.actions.stats_text import Path
-from txlog.base.errors import InvalidInputError
+from txlog.data_files.listed_columns import require_listed
 from txlog.protocol.properties import Properties
-from txlog.schema.types import DecimalType, PrimitiveType, StructField, StructType, type_name
+from txlog.schema.types import DecimalType, PrimitiveType, StructField, StructType
 
 BLOOM_COLUMNS = "txlog.bloomFilterColumns"
 FALSE_MATCHES = 0.01
@@ -47,28 +47,13 @@ def require_bloom_columns(
     InvalidInputError
         A column is unknown, is a field of a struct or a partition column, or has another type.
     """
-    listed: Sequence[Path] = properties.get(BLOOM_COLUMNS) or ()
-    partitions = {name.lower() for name in partition_by}
-    for path in listed:
-        found = schema.along(path)
-        if len(found) != len(path):
-            reason = "the schema has no such column"
-        elif len(path) > 1:
-            reason = "it is a field of a struct"
-        elif found[0].name.lower() in partitions:
-            reason = "it is a partition column, which files do not need to have"
-        elif not has_filter(found[0]):
-            reason = f"values of type {type_name(found[0].type)} have no filters"
-        else:
-            continue
-        others = [
-            one.name
-            for one in schema.fields
-            if has_filter(one) and one.name.lower() not in partitions
-        ]
-        raise InvalidInputError(
-            argument="properties",
-            field=".".join(path),
-            reason=f"{BLOOM_COLUMNS} names {'.'.join(path)}, but {reason}",
-            remedy=f"Choose from {', '.join(others)}" if others else "Omit it",
-        )
+    require_listed(
+        BLOOM_COLUMNS,
+        schema,
+        partition_by,
+        properties,
+        has_filter,
+        lacking="filters",
+        of_partitions="which files do not need to have",
+        once=False,
+    )

@@ -12,6 +12,7 @@ import re
 
 from txlog.expressions.tree import quote_name
 from txlog.schema.types import (
+    SIZED_TEXT,
     STRING,
     ArrayType,
     DataType,
@@ -21,8 +22,6 @@ from txlog.schema.types import (
     type_name,
 )
 
-SIZED_TEXT = "__CHAR_VARCHAR_TYPE_STRING"
-"""The key in a column's metadata of the type that Spark declared."""
 _SIZED = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)
 _LEAF = re.compile(r"\s*([a-z_][\w ]*?)\s*(?:\(\s*([\d\s,]*)\))?\s*(?=[,>]|$)", re.IGNORECASE)
 _LIMITED = {"char", "character", "varchar"}

@@ -130,7 +130,7 @@ def _all_or_nothing(argument: str) -> InvalidInputError:
 
 
 def computed_from_in(mode: str, given: object) -> ComputedFrom:
-    """Return what a caller says of the rows of a write, which must have an effect in its mode.
+    """Return what a caller says of the rows of a write.
 
     Raises
     ------

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import Path
 from txlog.base.arrow import pc
-from txlog.base.errors import InvalidInputError
+from txlog.data_files.listed_columns import require_listed
 from txlog.expressions.tree import And, Column, IsNull
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
-from txlog.schema.types import StructField, StructType, type_name
+from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import has_bounds
 from txlog.stats.files import fragment_bounds
@@ -67,34 +67,16 @@ def require_sort_columns(
     InvalidInputError
         A column is unknown, is nested or a partition column, has no order, or occurs twice.
     """
-    listed: Sequence[Path] = properties.get(SORT_BY) or ()
-    partitions = {name.lower() for name in partition_by}
-    seen: set[str] = set()
-    for path in listed:
-        found = schema.along(path)
-        if len(found) != len(path):
-            reason = "the schema has no such column"
-        elif len(path) > 1:
-            reason = "it is a field of a struct"
-        elif found[0].name.lower() in partitions:
-            reason = "it is a partition column, and all rows of a file have the same value"
-        elif not has_order(found[0]):
-            reason = f"values of type {type_name(found[0].type)} have no order"
-        elif found[0].name in seen:
-            reason = "it is named twice"
-        else:
-            seen.add(found[0].name)
-            continue
-        others = [
-            one.name for one in schema.fields if one.name.lower() not in partitions | seen
-            and has_order(one)
-        ]  # fmt: skip
-        raise InvalidInputError(
-            argument="properties",
-            field=".".join(path),
-            reason=f"{SORT_BY} names {'.'.join(path)}, but {reason}",
-            remedy=f"Choose from {', '.join(others)}" if others else "Omit it",
-        )
+    require_listed(
+        SORT_BY,
+        schema,
+        partition_by,
+        properties,
+        has_order,
+        lacking="order",
+        of_partitions="and all rows of a file have the same value",
+        once=True,
+    )
 
 
 def in_order(rows: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -293,7 +293,7 @@ class _Search:
         return self._narrowed(coverage, flat(files.rows.primaries["path"]))
 
     def _narrowed(self, coverage: Coverage, paths: pa.Array) -> _Narrowed:
-        """Return what a coverage says of the files with some paths."""
+        """Return which rows of some files may match, by the runs that cover them."""
         keys = self.asked.keys
         if isinstance(keys, KeyRanges):
             coverage, has_keys = coverage.ordered, bool(keys.ranges)

@@ -312,9 +312,9 @@ def index_definitions(raw: Mapping[str, str | None]) -> dict[str, IndexDefinitio
 def definitions_of_columns(
     raw: Mapping[str, str | None],
 ) -> list[tuple[str, IndexDefinition | UniqueKey]]:
-    """Return what properties define over columns, each with the prefix of its property.
+    """Return the unique keys of a table, then its indexes, each with the prefix of its property.
 
-    These are unique keys, then indexes; errors as for `unique_keys`.
+    Errors as for `unique_keys`.
     """
     return [
         *((UNIQUE_PREFIX, key) for key in unique_keys(raw).values()),

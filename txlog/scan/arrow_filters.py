@@ -61,7 +61,7 @@ _SIGNS: dict[str, Comparator] = {
 
 
 class _Tree:
-    """The tree of a filter, of which each node is taken once."""
+    """The nodes of a filter. Each is taken once, in the order in which Arrow wrote them."""
 
     def __init__(
         self, literals: pa.RecordBatch, shown: pa.Schema, schema: StructType, lines: list[str]

@@ -332,8 +332,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def explain(self, filter: Any = None) -> Explanation:
         """Return which files a scanner with a filter reads, if an index narrows it.
 
-        Without an index for the filter: the files of the dataset, of which pyarrow skips others by
-        their statistics.
+        If no index helps: all files of the dataset. pyarrow then skips some by their statistics.
         """
         options = self._scanner_options({"filter": filter})
         indexed = self._held.indexed(options.get("filter"), self.schema)

@@ -23,6 +23,7 @@ from txlog.schema.types import (
     LONG,
     MONTH_INTERVALS,
     NANOS,
+    SIZED_TEXT,
     TIME_INTERVALS,
     VOID,
     ArrayType,
@@ -234,7 +235,7 @@ class _Leniency(NamedTuple):
 
 # Metadata keys of Arrow fields that have a meaning in Delta, or only in an Arrow library.
 _RESERVED = ("delta.", "PARQUET:", "ARROW:", "_PL_")
-_RESERVED_NAMES = frozenset({CURRENT_DEFAULT, "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"})
+_RESERVED_NAMES = frozenset({CURRENT_DEFAULT, "EXISTS_DEFAULT", SIZED_TEXT})
 
 
 def _metadata(field: pa.Field) -> dict[str, str]:

@@ -20,6 +20,7 @@ WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # The narrowest type first
 # The change data column that names a row's change: insert, delete, update.
 CHANGE_TYPE = "_change_type"
 CURRENT_DEFAULT = "CURRENT_DEFAULT"  # A field's metadata: the SQL text of its default value.
+SIZED_TEXT = "__CHAR_VARCHAR_TYPE_STRING"  # The type with CHAR(n) and VARCHAR(n) in SQL.
 GENERATION = "delta.generationExpression"  # The SQL text of the expression of a generated column.
 IDENTITY = "delta.identity."  # The prefix of the metadata keys of identity columns.
 NANOS = ("timestamp_nanos", "timestamp_nanos_ntz")  # Timestamps in nanoseconds.

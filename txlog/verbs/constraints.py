@@ -10,7 +10,6 @@ from typing import Literal, get_args
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.commit.unique_keys import key_columns
-from txlog.data_files.lengths import SIZED_TEXT
 from txlog.data_files.modes import SchemaMode, WriteModes
 from txlog.data_files.options import WriteOptions
 from txlog.expressions.bind import bind
@@ -24,7 +23,6 @@ from txlog.protocol.properties import (
     IndexDefinition,
     UniqueKey,
     index_definitions,
-    unique_keys,
 )
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.types import StructType, type_name
@@ -183,16 +181,13 @@ class AddConstraints(ChangeMetadata):
             if isinstance(rule, Unique):
                 texts[name] = rule.text
                 defined = _definition(base, name, rule)
-                others = unique_keys(configuration).values()
-                if rule.primary and (known := [one.name for one in others if one.primary]):
-                    raise InvalidInputError(
-                        argument="constraints",
-                        field=name,
-                        reason=f"the table has the primary key {known[0]} already",
-                        remedy="Make this key UNIQUE, or drop the other one first",
-                    )
                 configuration[f"{UNIQUE_PREFIX}{name}"] = defined.text
-                index = _index_for(base, configuration, defined)
+                columns = {
+                    column.name_in_files(base.mapping_mode): column.name
+                    for column in base.schema.fields
+                    if column.name not in base.partition_columns
+                }
+                index = index_for(defined, columns, configuration)
                 if index is not None:
                     configuration[f"{INDEX_PREFIX}{index.name}"] = index.text
                     made.append(index.name)
@@ -256,14 +251,6 @@ def _definition(base: Snapshot, name: str, key: Unique) -> UniqueKey:
                 reason=f"values of {type_name(column.type)} cannot be keys",
                 remedy="Keys are whole numbers, decimals, dates, timestamps, text, bytes, booleans",
             )
-        if str(column.metadata.get(SIZED_TEXT, "")).lower().startswith("char("):
-            raise InvalidInputError(
-                argument="constraints",
-                field=column.name,
-                reason=f"{column.name} is a CHAR column: engines differ in the spaces at the end "
-                "of its values",
-                remedy="Choose another column, or make it a STRING or VARCHAR column",
-            )
         if key.primary and column.nullable:
             raise InvalidInputError(
                 argument="constraints",
@@ -280,26 +267,26 @@ def _definition(base: Snapshot, name: str, key: Unique) -> UniqueKey:
     return UniqueKey(name, physical, key.primary)
 
 
-def _index_for(
-    base: Snapshot, configuration: Mapping[str, str | None], key: UniqueKey
+def index_for(
+    key: UniqueKey, columns: Mapping[str, str], configuration: Mapping[str, str | None]
 ) -> IndexDefinition | None:
-    """Return an index to find the rows of a key; None: there is one, or files lack the columns."""
-    partitions = {
-        column.name_in_files(base.mapping_mode)
-        for column in base.schema.fields
-        if column.name in base.partition_columns
-    }
-    columns = tuple(one for one in key.columns if one not in partitions)
+    """Return an index to find the rows of a key; None: there is one, or files lack the columns.
+
+    Parameters
+    ----------
+    columns
+        The columns that data files have: their names there, and in the schema.
+    configuration
+        The properties of the table.
+    """
+    indexed = tuple(one for one in key.columns if one in columns)
     known = index_definitions(configuration)
-    if not columns or any(set(columns).issuperset(one.columns) for one in known.values()):
+    if not indexed or any(set(indexed).issuperset(one.columns) for one in known.values()):
         return None
-    names = [
-        one.name for one in base.schema.fields if one.name_in_files(base.mapping_mode) in columns
-    ]
-    plain = default_name(names)
+    plain = default_name([columns[one] for one in indexed])
     free = (f"{plain[:58]}_{number}" for number in count(2))
     name = plain if plain not in known else next(one for one in free if one not in known)
-    return IndexDefinition(name, columns)
+    return IndexDefinition(name, indexed)
 
 
 def _bound(name: str, given: str | Expression, schema: StructType) -> Expression:

@@ -11,13 +11,11 @@ from txlog.protocol.properties import (
     CHECK_PREFIX,
     INDEX_PREFIX,
     UNIQUE_PREFIX,
-    IndexDefinition,
     UniqueKey,
 )
 from txlog.spark_ext.catalog import split_name
 from txlog.spark_ext.statements.statement_text import Reader, tokens_of
-from txlog.verbs.constraints import Unique, not_enforced, unique
-from txlog.verbs.indexes import default_name
+from txlog.verbs.constraints import Unique, index_for, not_enforced, unique
 
 _NAME = re.compile(r"\w+|`([^`]|``)+`")
 _KINDS = (("CHECK", "("), ("PRIMARY", "KEY"), ("UNIQUE", "("))
@@ -37,13 +35,20 @@ class TableConstraint:
             return frozenset()
         return frozenset(name.lower() for name in self.rule.columns)
 
-    def properties(self, names: Iterable[str], partition_by: Collection[str]) -> Mapping[str, str]:
+    def properties(
+        self,
+        names: Iterable[str],
+        partition_by: Collection[str],
+        configuration: Mapping[str, str | None],
+    ) -> Mapping[str, str]:
         """Return the properties by which a new table has the constraint.
 
         Parameters
         ----------
         names, partition_by
             The columns of the table, and those by which it is partitioned, which no index is over.
+        configuration
+            The other properties of the table.
 
         Raises
         ------
@@ -64,10 +69,10 @@ class TableConstraint:
         columns = tuple(known[name.lower()] for name in self.rule.columns)
         key = UniqueKey(self.name, columns, self.rule.primary)
         found = {f"{UNIQUE_PREFIX}{self.name}": key.text}
-        indexed = tuple(name for name in columns if name not in partition_by)
-        if indexed:
-            index = default_name(indexed)
-            found[f"{INDEX_PREFIX}{index}"] = IndexDefinition(index, indexed).text
+        stored = {name: name for name in known.values() if name not in partition_by}
+        index = index_for(key, stored, configuration)
+        if index is not None:
+            found[f"{INDEX_PREFIX}{index.name}"] = index.text
         return found
 
 

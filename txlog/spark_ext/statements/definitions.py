@@ -61,10 +61,14 @@ class Definitions(Ground):
         if reader.accepts("LIKE"):
             return self._like(name, how)
         listed = reader.items(types=True) if reader.sees("(") else []
-        constraints = [constraint_in(text) for text in listed if is_constraint(text)]
-        columns = [text for text in listed if not is_constraint(text)]
         if not self._is_ours():
             raise NotOursError
+        constraints, columns = [], []
+        for text in listed:
+            if is_constraint(text):
+                constraints.append(constraint_in(text))
+            else:
+                columns.append(text)
         builder = _BUILDERS[how](self.spark).tableName(name)._with_options(self.storage_options)
         required = {name for one in constraints for name in one.required}
         for column in columns:
@@ -83,7 +87,7 @@ class Definitions(Ground):
                     f"{constraint.rule.text} ENFORCED",
                 )
             names = [column.name for column in builder._fields]
-            found = constraint.properties(names, builder._partition_by)
+            found = constraint.properties(names, builder._partition_by, builder._properties)
             for key, value in found.items():
                 builder = builder.property(key, value)
         has_query = reader.accepts("AS") or any(reader.sees(word) for word in QUERIES)

@@ -21,7 +21,14 @@ from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.scan.columns import ROW_ADDRESS
 from txlog.scan.take import by_fragment
 from txlog.schema.json import schema_json
-from txlog.schema.types import STRING, WHOLE_NUMBERS, DataType, PrimitiveType, StructType
+from txlog.schema.types import (
+    SIZED_TEXT,
+    STRING,
+    WHOLE_NUMBERS,
+    DataType,
+    PrimitiveType,
+    StructType,
+)
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.reads.read_frame import read_version
@@ -40,7 +47,7 @@ _BLOCKS_AT_ONCE: Threshold = 64
 # The types of columns beside which Spark's text has constants of the same kind.
 _KINDS = (*map(PrimitiveType, WHOLE_NUMBERS), STRING, BOOLEAN, DATE)
 # Metadata of text columns that Spark does not compare byte by byte.
-_COMPARED_OTHERWISE = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
+_COMPARED_OTHERWISE = ("__COLLATIONS", SIZED_TEXT)
 _DOUBLED = re.compile("'[^']+''")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -192,9 +199,8 @@ class RowsFound:
 
     def _require_unread(self, base: Snapshot) -> None:
         """Raise in a second attempt as `require_unread` does."""
-        if self._last is not None and base.version != self._version:
-            store = open_store(self._uri, self._storage_options)
-            require_unread(self._last, None, store, self._version, base.version)
+        store = open_store(self._uri, self._storage_options)
+        require_unread(self._last, None, store, self._version, base.version)
 
     def _chosen(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> DataFrame:
         if base.schema.get(ROW_ADDRESS) is not None:

@@ -278,7 +278,7 @@ class SparkMerge(SparkChange):
         )
 
     def _where(self, base: Snapshot, kinds: set[Kind]) -> Expression | None:
-        """Return what is true for all rows of the table that the merge is about."""
+        """Return a predicate that is true for every row of the table that the merge may change."""
         if "not_matched_by_source" in kinds:
             return None
         columns = frame_schema(self._source.schema)

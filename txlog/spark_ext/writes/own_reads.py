@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import CommitConflictError, TxlogError
@@ -111,9 +110,9 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 
 def require_unread(
-    df: DataFrame, source: DataFrame | None, store: Store, version: int, latest: int
+    df: DataFrame | None, source: DataFrame | None, store: Store, version: int, latest: int
 ) -> None:
-    """Raise if a change also reads its table in the source, or in a subquery.
+    """Raise in a second attempt if a change also reads its table in the source, or in a subquery.
 
     Another writer has changed the table since the version that they have, and Spark may have
     computed them already. A version that the caller has chosen does not count. On Spark Connect,
@@ -122,18 +121,22 @@ def require_unread(
     Parameters
     ----------
     df
-        The frame with the changed rows, which reads the table itself.
+        The frame with the changed rows, which reads the table itself. None: there was no attempt.
     source
         The other side of a merge.
+    version, latest
+        The version of the first attempt, and that of this one.
 
     Raises
     ------
     CommitConflictError
         They read it.
     """
+    if df is None or version == latest:
+        return
     found = [] if source is None else [one for one in _relations(source) if one is not None]
     for inner in _plans(df)[1:] if hasattr(df, _CLASSIC) else ():
-        found += [one for leaf in _each(inner.collectLeaves()) if (one := _relation(leaf))]
+        found += _of_plan(inner)
     if any(_version(one, store, 0) is not None for one in found):
         raise CommitConflictError(
             version=latest,
@@ -171,23 +174,23 @@ def _version(one: _Relation, store: Store, latest: int) -> int | None:
 def _relations(df: DataFrame) -> Iterator[_Relation | None]:
     """Yield the relations that a frame reads; None stands for a name that only a server knows."""
     if hasattr(df, _CLASSIC):
-        yield from _of_plan(getattr(df, _CLASSIC).queryExecution().analyzed())
+        for one in _plans(df):
+            yield from _of_plan(one)
     else:
         session: Any = df.sparkSession
         yield from _of_message(getattr(df, _CONNECT).to_proto(session.client))
 
 
 def _of_plan(plan: Any) -> Iterator[_Relation]:
-    """Yield the relations of a plan of the JVM and of its subqueries."""
-    inner = _each(plan.subqueriesAll())  # At any depth.
-    for leaf in chain.from_iterable(_each(one.collectLeaves()) for one in chain([plan], inner)):
+    """Yield the relations of a plan of the JVM, without those of its subqueries."""
+    for leaf in _each(plan.collectLeaves()):
         found = _relation(leaf)
         if found is not None:
             yield found
 
 
 def _relation(leaf: Any) -> _Relation | None:
-    """Return what a leaf of a plan reads; None for relations without files and options."""
+    """Return what a leaf of a plan reads; None if it has neither files nor options."""
     kind = _class_of(leaf)
     # Relations of other sources, such as JDBC, have neither files nor options.
     if kind == "LogicalRelation" and _class_of(leaf.relation()) == "HadoopFsRelation":

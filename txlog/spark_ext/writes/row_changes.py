@@ -187,10 +187,8 @@ class SparkChange(ChangeRows):
 
     def _require_computed_from(self, base: Snapshot) -> None:
         """Raise in a second attempt as `require_unread` does."""
-        if self._frame is not None and base.version != self._read_version:
-            require_unread(
-                self._frame, self.source, self.context.store, self._read_version, base.version
-            )
+        store = self.context.store
+        require_unread(self._frame, self.source, store, self._read_version, base.version)
 
     def may_extend(self) -> bool:
         """Return whether the files of the last attempt have the changes that they would get now."""

@@ -59,7 +59,7 @@ class Who:
         return {name: text for name, text in facts.items() if text is not None}
 
     def commit_info(self, why: str) -> dict[str, str]:
-        """Return who and why as fields of a table's `commitInfo`."""
+        """Return the fields of `commitInfo` that name the user, the client and the reason."""
         facts = {"client": self.client, "userMetadata": why, "userName": self.user}
         return {name: text for name, text in facts.items() if text}
 
