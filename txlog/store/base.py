@@ -140,6 +140,15 @@ class Store(Protocol):
         """The options with which the table was opened; they may contain secrets."""
         ...
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether all commits of the table go through a catalog, which this store asks."""
+        ...
+
+    def latest_version(self) -> int | None:
+        """Return the last version that the table's catalog ratified; None: there is no catalog."""
+        ...
+
     def require_writable(self) -> None:
         """Raise `UnsupportedFeatureError` with the reason if txlog cannot write here."""
         ...
@@ -292,6 +301,11 @@ class BasicStore:
     """
 
     reads_at_once: ClassVar[int] = 1
+    is_managed: ClassVar[bool] = False
+
+    def latest_version(self) -> int | None:
+        """Return None: the files of the log alone say which versions there are."""
+        return None
 
     @contextmanager
     def new_files(self: Store) -> Iterator[OpenOutput]:
@@ -359,6 +373,15 @@ class WrappingStore(BasicStore):
         return self.inner.reads_at_once
 
     @property
+    def is_managed(self) -> bool:  # type: ignore[override]  # Other stores have a constant.
+        """Whether the wrapped store asks a catalog."""
+        return self.inner.is_managed
+
+    def latest_version(self) -> int | None:
+        """Return the last version that the catalog of the wrapped store ratified."""
+        return self.inner.latest_version()
+
+    @property
     def root(self) -> str:
         """The location of the table."""
         return self.inner.root
@@ -375,6 +398,70 @@ class WrappingStore(BasicStore):
     def resolve(self, path: str) -> str:
         """Return the absolute path or URI of a file."""
         return self.inner.resolve(path)
+
+
+class ForwardingStore(WrappingStore):
+    """A base class of stores that treat some files of another store in their own way.
+
+    Everything else is forwarded. Methods of `BasicStore` that use others are not, so that all
+    requests use the methods of the subclass.
+    """
+
+    def read(self, path: str) -> bytes:
+        """Return a whole file."""
+        return self.inner.read(path)
+
+    def info(self, path: str) -> ObjectInfo:
+        """Return the name, size and time of a file."""
+        return self.inner.info(path)
+
+    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
+        """Yield the files of a folder whose names are not below `name`, by name, ascending."""
+        return self.inner.list_after(folder, name)
+
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
+        """Return the files of `list_after`."""
+        return self.inner.list_briefly(folder, name)
+
+    def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
+        """Yield all files below a folder."""
+        return self.inner.list_tree(folder)
+
+    def put_if_absent(self, path: str, data: bytes) -> Put:
+        """Create a file atomically; return whether it was created or existed before."""
+        return self.inner.put_if_absent(path, data)
+
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
+        """Return a file for random reading."""
+        return self.inner.open_input(path, size=size)
+
+    def open_output(self, path: str) -> AbstractContextManager[Any]:
+        """Return a new file to be written in a `with`."""
+        return self.inner.open_output(path)
+
+    def new_files(self) -> AbstractContextManager[OpenOutput]:  # type: ignore[override]
+        """Return a `with` whose value opens new files."""
+        return self.inner.new_files()
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a whole new file."""
+        self.inner.write_new(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file over an existing one."""
+        self.inner.replace(path, data)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files below the root."""
+        self.inner.delete(paths)
+
+    def move(self, places: Sequence[tuple[str, str]]) -> None:
+        """Move files to new places, durably."""
+        self.inner.move(places)
+
+    def local_path(self, path: str) -> str | None:
+        """Return the path by which other libraries can open a file on a local disk; else None."""
+        return self.inner.local_path(path)
 
 
 _COPIED_BYTES: Threshold = 8 << 20  # The number of bytes that are copied at a time.

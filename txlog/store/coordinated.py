@@ -8,8 +8,8 @@ in the same way; with DynamoDB, txlog's entries are compatible with theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
 from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
-from txlog.store.base import ObjectInfo, OpenOutput, Put, Store, WrappingStore, is_far, is_there
+from txlog.store.base import ForwardingStore, ObjectInfo, Put, Store, is_far, is_there
 from txlog.store.coordinators import CommitCoordinator, CommitEntry
 
 _LOG = f"{LOG_FOLDER}/"
@@ -25,7 +25,7 @@ Listed = TypeVar("Listed", bound=tuple[Any, ...])  # A name with its size and ti
 
 
 @dataclass(frozen=True)
-class CoordinatedStore(WrappingStore):
+class CoordinatedStore(ForwardingStore):
     """Wraps a store without an atomic create; a coordinator decides which writer creates a file."""
 
     inner: Store
@@ -157,42 +157,6 @@ class CoordinatedStore(WrappingStore):
             listed.append(info)  # type: ignore[arg-type]
             last = max(last + 1, since)
         return sorted(listed, key=itemgetter(0))
-
-    def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
-        """Yield all files below a folder."""
-        return self.inner.list_tree(folder)
-
-    def open_input(self, path: str, *, size: int | None = None) -> Any:
-        """Return a file for random reading."""
-        return self.inner.open_input(path, size=size)
-
-    def open_output(self, path: str) -> AbstractContextManager[Any]:
-        """Return a new file to be written in a `with`."""
-        return self.inner.open_output(path)
-
-    def new_files(self) -> AbstractContextManager[OpenOutput]:  # type: ignore[override]
-        """Return a `with` whose value opens new files."""
-        return self.inner.new_files()
-
-    def write_new(self, path: str, data: bytes) -> None:
-        """Write a whole new file."""
-        self.inner.write_new(path, data)
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Write a file over an existing one."""
-        self.inner.replace(path, data)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete files below the root."""
-        self.inner.delete(paths)
-
-    def move(self, places: Sequence[tuple[str, str]]) -> None:
-        """Move files to new places, durably."""
-        self.inner.move(places)
-
-    def local_path(self, path: str) -> str | None:
-        """Return the path by which other libraries can open a file on a local disk; else None."""
-        return self.inner.local_path(path)
 
 
 def _previous(path: str) -> str | None:
