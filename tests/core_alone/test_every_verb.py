@@ -100,6 +100,14 @@ def test_converting(tmp_path: Path) -> None:
     assert table.to_arrow().to_pylist() == [{"n": 1, "p": 1}, {"n": 2, "p": 1}]
 
 
+def test_rows_that_do_not_fit(table: txlog.Table) -> None:
+    uri, wrong = "memory://core-alone-quarantine", pa.table({"n": [0.5], "p": ["x"]})
+    with pytest.raises(txlog.SchemaMismatchError):
+        table.append(wrong)
+    table.append(wrong, on_error="quarantine", quarantine=uri)
+    assert txlog.Table(uri).to_arrow()["rule"].to_pylist() == ["TYPE"]
+
+
 def test_changing_rows(table: txlog.Table) -> None:
     assert table.append(ROWS.slice(0, 1), txn=("loader", 1)).version == 1
     assert table.append(ROWS.slice(0, 1), txn=("loader", 1)).skipped

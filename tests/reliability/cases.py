@@ -53,6 +53,7 @@ from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.metadata import Describe, SetProperties
 from txlog.verbs.overwrite import Overwrite
+from txlog.verbs.quarantine import KeepRows, Quarantine
 from txlog.verbs.references import DropPin, FinishClone, ForgetClone, RegisterClone, SetPin
 from txlog.verbs.repair import RemoveLostFiles
 from txlog.verbs.replace import ReplaceTable
@@ -337,6 +338,21 @@ def is_registered(store: Store) -> None:
     assert made.to_arrow().num_rows == made.count()
 
 
+def with_a_fault(table: txlog.Table) -> object:
+    """Append rows of which one breaks a constraint, and goes to the table beside."""
+    context = table._context
+    quarantine = Quarantine(
+        dataclasses.replace(context, store=beside_in_process(context.store)), context
+    )
+    data = pa.concat_tables([rows(30, 35), rows(-1, 0)])
+    return table._run(Append(data, quarantine=quarantine), TXN, None)
+
+
+def is_kept_once(store: Store) -> None:
+    """Raise unless the row at fault is in the quarantine once."""
+    assert opened(beside(store)).to_arrow()["name"].to_pylist() == ["positive"]
+
+
 def beside_a_source(context: Context) -> None:
     plain(context_of(beside(context.store)))
 
@@ -545,6 +561,9 @@ CASES: dict[str, Case] = {
     ),
     "write a checksum": on(lambda t: t.maintenance.write_checksum(), commits=0, retries=False),
     "compact the log": on(lambda t: t.maintenance.compact_log(1, 3), commits=0, retries=False),
+    "append with a quarantine": on(
+        with_a_fault, KeepRows, make=with_constraint, holds=is_kept_once
+    ),
     "create": Case(
         lambda context, _: create(context, as_schema(SCHEMA), txn=TXN), (CreateTable,),
         make=nothing, new=True,

@@ -45,6 +45,7 @@ QUICK = (
     "append",
     "append with an index",
     "append with a unique key",
+    "append with a quarantine",
     "delete by rewriting",
     "clone, shallow and registered",
 )

@@ -121,6 +121,20 @@ class Done:
         return any(properties.get(name) for name in names)
 
 
+@dataclass(frozen=True)
+class Companion:
+    """An operation on another table that must be committed before the operation that names it.
+
+    `snapshot` is the latest one of the other table; None: the operation makes it. `execute` commits
+    companions one by one. Whoever commits several tables in one moment may take them along.
+    """
+
+    context: Context
+    snapshot: Snapshot | None
+    operation: Operation
+    txn: AnyAppVersion | None = None
+
+
 class Operation(ABC):
     """One change of a table, which makes a new intent for each version on which it is tried.
 
@@ -177,6 +191,18 @@ class Operation(ABC):
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
         """Return the intent on top of winners that deleted other rows; None to call `intent`."""
         return None
+
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return what must be committed to other tables before the last intent (CON-32).
+
+        It is called after each `intent`, also after one that was None. What has been committed by
+        then is not returned again. `txn` is that of the operation. Default: nothing.
+        """
+        return ()
+
+    def side_metrics(self) -> Mapping[str, int]:
+        """Return metrics that the outcome has even if nothing is committed. Default: none."""
+        return {}
 
     def discard(self) -> None:  # noqa: B027 (many verbs write no files)
         """Delete the files that were written for the operation. No commit refers to them."""
@@ -372,7 +398,7 @@ def _rehearsed(operation: Operation, base: Snapshot | None, snapshot: Snapshot |
     snapshot of the table that the commit would create.
     """
     intent = _intent_of(operation, None if base is None else _without_indexes(base))
-    metrics = {} if intent is None else intent.metrics
+    metrics = {**({} if intent is None else intent.metrics), **operation.side_metrics()}
     if intent is not None:
         after = planned(operation.context, intent, base)
         _Attempts(operation, None, None).check(base, intent, after, [])
@@ -417,9 +443,11 @@ class _Attempts:
             intent = self._intent(base)
             if was_new and base is not None:  # First the operation says whether it takes a table.
                 require_table_writable(base, removes_rows=operation.removes_rows)
+            for one in operation.companions(self.txn):
+                execute(one.operation, one.context, one.snapshot, txn=one.txn)
             if intent is None:
                 assert base is not None
-                return Done(Outcome(operation.name, None), base)
+                return Done(Outcome(operation.name, None, operation.side_metrics()), base)
             result = self._committed(base, intent, looked_s)
             if isinstance(result, Redo) and conflicts >= _PATIENCE and not preferred:
                 preferred = stack.enter_context(operation.context.store.precedence())
@@ -472,6 +500,8 @@ class _Attempts:
             )
         if self.user_metadata is not None:
             intent = replace(intent, user_metadata=self.user_metadata)
+        if more := self.operation.side_metrics():
+            intent = replace(intent, metrics={**intent.metrics, **more})
         if self.txn is None:
             return intent
         return with_txn(intent, self.txn, self.operation.context.effects)

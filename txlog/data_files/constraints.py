@@ -71,6 +71,7 @@ class Constraint:
     predicate: Expression
     column: str | None = None  # The column whose invariant it is.
     generated: str | None = None  # The SQL of the generated column whose values it checks.
+    is_length: bool = False  # Whether it is the declared length of texts of the column `name`.
 
 
 def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
@@ -114,7 +115,8 @@ def _lengths(schema: StructType) -> list[Constraint]:
                 remedy="Write with an engine that supports it, such as Spark",
             ) from error
         if text:
-            rules.append(Constraint(field.name, declared, bind(parse_sql(text), schema), None))
+            predicate = bind(parse_sql(text), schema)
+            rules.append(Constraint(field.name, declared, predicate, is_length=True))
     return rules
 
 

@@ -257,8 +257,8 @@ class Numbering:
         self._identities = identities(schema)
         self._keys = {field.name: field.physical_name for field in schema.fields}
         self._lane = lane
-        self._taken = 0
-        self.columns: frozenset[str] = frozenset()  # The number of rows that have values.
+        self._taken = 0  # The number of rows that have values.
+        self.columns: frozenset[str] = frozenset()  # Those that are numbered.
 
     def start(self, names: Iterable[str]) -> None:
         """Begin to number rows that omit these columns."""
@@ -288,6 +288,15 @@ class Numbering:
     def take(self, count: int) -> None:
         """Advance past these rows."""
         self._taken += count
+
+    @property
+    def taken(self) -> int:
+        """The number of rows that have values."""
+        return self._taken
+
+    def back_to(self, taken: int) -> None:
+        """Take values of the last rows back: the rows are not written."""
+        self._taken = taken
 
     def marks(self) -> dict[str, int]:
         """Return the marks of the numbered columns."""

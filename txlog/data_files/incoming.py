@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -482,40 +481,74 @@ def fitted(
     UnsupportedFeatureError
         The data lacks a column whose default txlog cannot evaluate.
     """
-    target = arrow_schema(table)
-    fit = partial(_fit_in_row, partition_by=frozenset(partition_by), truncates=truncates)
-    positions = {name.lower(): position for position, name in enumerate(reader.schema.names)}
-    missing = [field for field in table.fields if field.name.lower() not in positions]
-    if numbering is not None:
-        numbering.start(f.name for f in missing)
-    defaults = {f.name: default_value(f) for f in missing if not (is_generated(f) or f.is_identity)}
-    computed = {f.name: f for f in missing if is_generated(f)}
-    expressions = generated_columns(table) if computed else {}
-    places = {name: place for place, name in enumerate(table.names())}
+    fitting = Fitting(
+        reader.schema.names, table, numbering, partition_by=partition_by, truncates=truncates
+    )
     for batch in reader:
-        arrays = []
-        for field in table.fields:
-            if field.name in computed:
-                arrays.append(pa.nulls(batch.num_rows, target.field(field.name).type))
-                continue
-            if field.is_identity and field.name.lower() not in positions:
-                assert numbering is not None
-                array = numbering.values(field.name, batch.num_rows)
-            elif field.name in defaults:
-                array = pa.repeat(defaults[field.name], batch.num_rows)
-            else:
-                array = batch.column(positions[field.name.lower()])
-            arrays.append(fit(array, field))
-        if not batch.num_rows:
-            continue
+        rows = fitting.rows(batch)
+        if rows is not None:
+            yield rows
+
+
+class Fitting:
+    """Converts batches with the same columns to the columns and types of a table.
+
+    Parameters and errors are those of `fitted`.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        table: StructType,
+        numbering: Numbering | None = None,
+        *,
+        partition_by: Collection[str] = (),
+        truncates: bool = False,
+    ) -> None:
+        self.table = table
+        self.places = {name.lower(): place for place, name in enumerate(names)}
+        self.numbering = numbering
+        self.partition_by = frozenset(partition_by)
+        self.truncates = truncates
+        self._target = arrow_schema(table)
+        missing = [field for field in table.fields if field.name.lower() not in self.places]
         if numbering is not None:
-            numbering.take(batch.num_rows)
-        rows = pa.RecordBatch.from_arrays(arrays, schema=target)
-        for name, field in computed.items():
-            with of_argument("data", name):
-                values = flat(evaluate(expressions[name], rows))
-            arrays[places[name]] = fit(values, field)
-        yield pa.RecordBatch.from_arrays(arrays, schema=target) if computed else rows
+            numbering.start(f.name for f in missing)
+        self._defaults = {
+            f.name: default_value(f) for f in missing if not (is_generated(f) or f.is_identity)
+        }
+        self._computed = {f.name: f for f in missing if is_generated(f)}
+        self._expressions = generated_columns(table) if self._computed else {}
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Return a batch in the table's columns; None if it has no rows. Errors as `fitted`."""
+        arrays = []
+        for field in self.table.fields:
+            if field.name in self._computed:
+                arrays.append(pa.nulls(batch.num_rows, self._target.field(field.name).type))
+                continue
+            if field.is_identity and field.name.lower() not in self.places:
+                assert self.numbering is not None
+                array = self.numbering.values(field.name, batch.num_rows)
+            elif field.name in self._defaults:
+                array = pa.repeat(self._defaults[field.name], batch.num_rows)
+            else:
+                array = batch.column(self.places[field.name.lower()])
+            arrays.append(self._fit(array, field))
+        if not batch.num_rows:
+            return None
+        if self.numbering is not None:
+            self.numbering.take(batch.num_rows)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._target)
+        for place, field in enumerate(self.table.fields):
+            if field.name in self._computed:
+                with of_argument("data", field.name):
+                    values = flat(evaluate(self._expressions[field.name], rows))
+                arrays[place] = self._fit(values, field)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target) if self._computed else rows
+
+    def _fit(self, array: pa.Array, field: StructField) -> pa.Array:
+        return _fit_in_row(array, field, partition_by=self.partition_by, truncates=self.truncates)
 
 
 def _fit_in_row(

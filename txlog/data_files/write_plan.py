@@ -72,7 +72,7 @@ class WritePlan:
         return self.layout.schema
 
     @cached_property
-    def _has_sizes(self) -> bool:
+    def has_sizes(self) -> bool:
         """Whether a column's lists must have a fixed size."""
         return not fixed_schema(self.schema).equals(arrow_schema(self.schema))
 
@@ -99,15 +99,16 @@ class WritePlan:
         reader: pa.RecordBatchReader,
         numbering: Numbering | None = None,
         tap: Tap | None = None,
+        sieve: Sieve | None = None,
     ) -> list[Add]:
         """Write a stream of rows as data files, and return their `add` actions.
 
         Raises
         ------
         SchemaMismatchError
-            A row does not fit; no file remains.
+            A row does not fit, and no sieve takes it; no file remains.
         """
-        rows = self.checked(reader, numbering)
+        rows = self.checked(reader, numbering, sieve=sieve)
         if tap is not None:
             rows = _tapped(rows, partial(tap, self.schema))
         return write_data_files(context.store, rows, self.layout, effects=context.effects)
@@ -117,8 +118,12 @@ class WritePlan:
         reader: pa.RecordBatchReader,
         numbering: Numbering | None = None,
         list_error: Callable[[StructField], Exception] = given_list_error,
+        *,
+        sieve: Sieve | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows in the table's columns and types; none is empty.
+
+        `sieve` takes the rows that do not fit. Without one they are an error.
 
         Raises
         ------
@@ -126,17 +131,31 @@ class WritePlan:
             A row does not fit the table, or breaks a constraint. For a list of another length than
             its column's, `list_error` returns the error.
         """
-        rows: Iterator[pa.RecordBatch]
-        truncates = self.layout.writer_properties.allow_truncated_timestamps
-        rows = fitted(
+        numbering = numbering or self.numbering()
+        if sieve is not None:
+            return sieve(self, reader, numbering)
+        rows: Iterator[pa.RecordBatch] = fitted(
             reader,
             self.schema,
-            numbering or self.numbering(),
+            numbering,
             partition_by=self.layout.partition_by,
-            truncates=truncates,
+            truncates=self.truncates,
         )
+        return self.satisfied(rows, list_error)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether nanoseconds may be cut off."""
+        return self.layout.writer_properties.allow_truncated_timestamps
+
+    def satisfied(
+        self,
+        rows: Iterator[pa.RecordBatch],
+        list_error: Callable[[StructField], Exception] = given_list_error,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows in the table's columns that satisfy its constraints; errors as `checked`."""
         # A usual append calls nothing more for this.
-        if self._has_sizes:
+        if self.has_sizes:
             rows = sized(rows, self.schema, list_error)
         if self.rules:
             rows = checked(rows, list(self.rules))
@@ -283,6 +302,9 @@ def require_same_mapping(base: Snapshot, written: StructType, schema: StructType
 
 Tap = Callable[[StructType, pa.RecordBatch], None]
 """Sees the rows that are written: the table's schema after the write, and a batch."""
+
+Sieve = Callable[[WritePlan, pa.RecordBatchReader, Numbering | None], Iterator[pa.RecordBatch]]
+"""Yields the rows that fit a table, as `WritePlan.checked` does, and takes the others."""
 
 RequireFit = Callable[[Snapshot], None]
 """Raises a `CommitConflictError` for a version to which written files do not fit."""
@@ -444,8 +466,10 @@ class AddedFiles:
         files._require_fit, files._owned = require_fit, owned
         return files
 
-    def fit(self, context: Context, base: Snapshot) -> StructType:
+    def fit(self, context: Context, base: Snapshot, sieve: Sieve | None = None) -> StructType:
         """Write the files if they are not written yet; return the new schema of the table.
+
+        `sieve` takes the rows that do not fit. Without one they are an error.
 
         They are written again if another writer's columns use the ids of the new columns, or
         another writer's rows use the values of identity columns.
@@ -468,7 +492,7 @@ class AddedFiles:
             schema = schema_after(base, rows.schema, self.modes)
             if columns is not None:
                 require_typed(schema.fields, columns)
-            self._write(context, base, schema, rows.reader)
+            self._write(context, base, schema, rows.reader, sieve)
             self._data = None
         assert self._require_fit is not None
         self._require_fit(base)
@@ -479,7 +503,12 @@ class AddedFiles:
         return self.schema
 
     def _write(
-        self, context: Context, base: Snapshot, schema: StructType, reader: pa.RecordBatchReader
+        self,
+        context: Context,
+        base: Snapshot,
+        schema: StructType,
+        reader: pa.RecordBatchReader,
+        sieve: Sieve | None = None,
     ) -> None:
         modes = self.modes
         if modes.where is None and modes.partition_by is None:
@@ -494,7 +523,7 @@ class AddedFiles:
                 replaced=modes.where,
             )
         numbering = plan.numbering()
-        self.adds = plan.write(context, reader, numbering, self._tap)
+        self.adds = plan.write(context, reader, numbering, self._tap, sieve)
         self._tap = None  # Rows that are written again were given to it already.
         self.schema = schema
         if numbering is not None:

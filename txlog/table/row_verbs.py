@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.base.errors import named_for_callers, require_whole
+from txlog.base.errors import InvalidInputError, named_for_callers, require_whole
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
+    from txlog.commit.context import Context
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Operation, Outcome
     from txlog.data_files.assignments import Updates
@@ -18,9 +20,14 @@ if TYPE_CHECKING:
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
+    from txlog.table.handle import Handle
     from txlog.table.merge import TableMerger
     from txlog.verbs.constraints import OnConflict
     from txlog.verbs.merge.clauses import Clause, MergeRequest
+    from txlog.verbs.quarantine import Quarantine
+
+OnError = Literal["error", "quarantine"]
+"""What a write does with rows that do not fit the table."""
 
 
 class RowVerbs(ABC):
@@ -29,6 +36,45 @@ class RowVerbs(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         named_for_callers(cls)
+
+    _context: Context
+
+    def _quarantine_of(
+        self, on_error: OnError, given: Handle | str | os.PathLike[str] | None
+    ) -> Quarantine | None:
+        """Return the quarantine of a write; None if rows that do not fit are an error.
+
+        Raises
+        ------
+        InvalidInputError
+            One argument lacks the other, or the table would be its own quarantine.
+        """
+        if on_error not in ("error", "quarantine"):
+            raise InvalidInputError(
+                argument="on_error",
+                reason=f"{on_error!r} is not one of 'error', 'quarantine'",
+            )
+        if (on_error == "quarantine") != (given is not None):
+            raise InvalidInputError(
+                argument="quarantine",
+                reason="no table for rows that do not fit is named"
+                if given is None
+                else 'a quarantine has no effect without on_error="quarantine"',
+                remedy='Pass on_error="quarantine" and quarantine=…, a table or a location',
+            )
+        if given is None:
+            return None
+        from txlog.commit.context import Context
+        from txlog.store.open import open_store
+        from txlog.table.handle import Handle
+        from txlog.verbs.quarantine import Quarantine
+
+        if isinstance(given, Handle):
+            return Quarantine(given._context, self._context)
+
+        here = self._context
+        store = open_store(given, here.store.options)
+        return Quarantine(Context(store, here.effects, here.engine), here)
 
     @abstractmethod
     def _run(
@@ -63,6 +109,8 @@ class RowVerbs(ABC):
         *,
         schema_mode: SchemaMode = None,
         on_conflict: OnConflict = "error",
+        on_error: OnError = "error",
+        quarantine: Handle | str | os.PathLike[str] | None = None,
         options: WriteOptions | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -80,6 +128,16 @@ class RowVerbs(ABC):
             `error` refuses all rows. `ignore` leaves these rows out, and of several new rows with
             one key it adds the first. `update` updates the table's rows, as `upsert` does. The last
             two are for tables with one unique key.
+        on_error
+            What to do if rows do not fit: they break a constraint, have a null in a NOT NULL column
+            or a text that is too long, or a value that is none of the column's type. `error`
+            refuses all rows. `quarantine` puts these rows into another table, each with its reason,
+            and commits the others.
+        quarantine
+            That table, or its location: a new table is made for the first such row
+            (docs/guides/quarantine.md). Its commit comes before that of the good rows. With `txn`,
+            a repeated call has each row once in one of the tables. The metric
+            `numQuarantinedRows` counts its rows.
         options
             The sizes and the encoding of new files: `txlog.WriteOptions(max_rows_per_file=…)`.
         txn
@@ -101,11 +159,14 @@ class RowVerbs(ABC):
         CommitConflictError, OutcomeUnknownError, StoreError
             The commit failed; see these classes.
         """
+        keeper = self._quarantine_of(on_error, quarantine)
         if on_conflict != "error":
-            return self._append_over(data, on_conflict, schema_mode, options, txn, user_metadata)
+            return self._append_over(
+                data, on_conflict, schema_mode, options, txn, user_metadata, keeper
+            )
         from txlog.verbs.append import Append
 
-        operation = Append(data, schema_mode=schema_mode, options=options)
+        operation = Append(data, schema_mode=schema_mode, options=options, quarantine=keeper)
         return self._run(operation, txn, user_metadata)
 
     def _append_over(
@@ -116,8 +177,15 @@ class RowVerbs(ABC):
         options: WriteOptions | None,
         txn: AppVersion | None,
         user_metadata: UserMetadata | None,
+        quarantine: Quarantine | None,
     ) -> Outcome:
         """Add rows to a table that may have their keys already."""
+        if quarantine is not None:
+            raise InvalidInputError(
+                argument="on_conflict",
+                reason="rows that do not fit go to a quarantine only without on_conflict",
+                remedy="Omit one of them",
+            )
         from txlog.verbs.constraints import over_conflicts
         from txlog.verbs.merge.clauses import Clause
 
@@ -137,6 +205,8 @@ class RowVerbs(ABC):
         partition_by: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = None,
         computed_from: int | None = None,
+        on_error: OnError = "error",
+        quarantine: Handle | str | os.PathLike[str] | None = None,
         options: WriteOptions | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -175,6 +245,7 @@ class RowVerbs(ABC):
             partition_by=None if partition_by is None else as_names(partition_by),
             options=options,
             computed_from=computed_from,
+            quarantine=self._quarantine_of(on_error, quarantine),
         )
         return self._run(operation, txn, user_metadata)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.base.errors import InvalidInputError
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Operation
+from txlog.commit.operation import Companion, Operation
 from txlog.data_files.identity import marks_of, with_marks
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.modes import SchemaMode, WriteModes
@@ -20,6 +20,11 @@ from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import require_not_dropped
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from txlog.commit.app_versions import AnyAppVersion
+    from txlog.data_files.sieve import Rejects
+    from txlog.data_files.write_plan import Sieve
 
 _ROW_COLUMNS = (ROW_ID_COLUMN, ROW_VERSION_COLUMN)
 
@@ -37,6 +42,7 @@ class Append(Operation):
         schema_mode: SchemaMode = None,
         options: WriteOptions | None = None,
         tap: Tap | None = None,
+        quarantine: Rejects | None = None,
     ) -> None:
         """Take the rows.
 
@@ -49,6 +55,8 @@ class Append(Operation):
         tap
             Called with the table's schema after the write, and each batch of rows that is written,
             in its columns and types. Batches are not empty.
+        quarantine
+            Takes the rows that do not fit. Default: they are an error.
 
         Raises
         ------
@@ -57,6 +65,7 @@ class Append(Operation):
         """
         modes = WriteModes(schema_mode=schema_mode)
         self._files = AddedFiles(data, modes=modes, options=options, tap=tap)
+        self._quarantine = quarantine
 
     @classmethod
     def of_files(cls, files: AddedFiles) -> Append:
@@ -67,7 +76,7 @@ class Append(Operation):
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the files to add; errors as for `AddedFiles.fit` and `evolved`."""
-        schema = self._files.fit(self.context, base)
+        schema = self._files.fit(self.context, base, sieve_of(self, self._quarantine, base))
         return Intent(
             operation=self.name,
             kind="append",
@@ -83,9 +92,22 @@ class Append(Operation):
         """Return no rows: an append without rows stays one."""
         return Reads()
 
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return the commit of rows to the quarantine."""
+        return () if self._quarantine is None else self._quarantine.companions(txn)
+
+    def side_metrics(self) -> Mapping[str, int]:
+        """Return the number of rows in the quarantine, if there is one."""
+        return {} if self._quarantine is None else self._quarantine.metrics
+
     def discard(self) -> None:
         """Delete the data files."""
         self._files.discard(self.context.store)
+
+
+def sieve_of(operation: Operation, quarantine: Rejects | None, base: Snapshot) -> Sieve | None:
+    """Return what takes the rows of an operation that do not fit a version, if anything does."""
+    return None if quarantine is None else quarantine.sieve(operation.name, base)
 
 
 def evolved(base: Snapshot, schema: StructType) -> Metadata | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from txlog.actions.table import DomainMetadata, Metadata
 from txlog.base.arrow import arrow_array
 from txlog.checkpoint.file_rows import Wanted
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Operation
+from txlog.commit.operation import Companion, Operation
 from txlog.data_files.change_files import inserted_rows, write_rows_of
 from txlog.data_files.deletions import delete_rows, plan_changes, removes_of
 from txlog.data_files.modes import PartitionMode, SchemaMode, WriteModes, require_version_known
@@ -31,8 +31,12 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.store.base import Store
-from txlog.verbs.append import evolved, require_free_names, write_metrics
+from txlog.verbs.append import evolved, require_free_names, sieve_of, write_metrics
 from txlog.verbs.same_rows import EVERY_FILE, Replaced, possible_files, require_same_rows
+
+if TYPE_CHECKING:
+    from txlog.commit.app_versions import AnyAppVersion
+    from txlog.data_files.sieve import Rejects
 
 
 class Overwrite(Operation):
@@ -49,6 +53,7 @@ class Overwrite(Operation):
         options: WriteOptions | None = None,
         computed_from: int | None = None,
         is_stated: bool = False,
+        quarantine: Rejects | None = None,
     ) -> None:
         """Take the new rows, whose modes say which rows they replace.
 
@@ -60,7 +65,10 @@ class Overwrite(Operation):
             The version of the table from whose rows the new rows are. None: from no rows of it.
         is_stated
             Whether the caller named this version: one that does not exist is the caller's error.
+        quarantine
+            As for `Append`.
         """
+        self._quarantine = quarantine
         self._files = files
         self._computed_from = computed_from
         self._is_stated = is_stated
@@ -78,6 +86,7 @@ class Overwrite(Operation):
         options: WriteOptions | None = None,
         partition_by: Sequence[str] | None = None,
         computed_from: int | None = None,
+        quarantine: Rejects | None = None,
     ) -> Overwrite:
         """Replace rows by the rows of data: anything that supports Arrow.
 
@@ -91,7 +100,13 @@ class Overwrite(Operation):
             partition_by=partition_by,
         )
         files = AddedFiles(data, modes=modes, options=options)
-        return cls(files, options=options, computed_from=computed_from, is_stated=True)
+        return cls(
+            files,
+            options=options,
+            computed_from=computed_from,
+            is_stated=True,
+            quarantine=quarantine,
+        )
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the rows to remove and the files to add.
@@ -108,7 +123,8 @@ class Overwrite(Operation):
         self._discard_deletes()
         if self._is_stated:
             require_version_known(self._computed_from, base.version, base.root)
-        schema, modes = self._files.fit(self.context, base), self._files.modes
+        sieve = sieve_of(self, self._quarantine, base)
+        schema, modes = self._files.fit(self.context, base, sieve), self._files.modes
         if self._computed_from is not None:
             require_same_rows(self.context.store, base, self._computed_from, self._replaced())
         metadata, domains = _definition(base, schema, self._files)
@@ -170,6 +186,14 @@ class Overwrite(Operation):
         deletes, self._deletes = self._deletes, None
         if deletes is not None:
             deletes.discard(self.context.store)
+
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return the commit of rows to the quarantine."""
+        return () if self._quarantine is None else self._quarantine.companions(txn)
+
+    def side_metrics(self) -> Mapping[str, int]:
+        """Return the number of rows in the quarantine, if there is one."""
+        return {} if self._quarantine is None else self._quarantine.metrics
 
     def discard(self) -> None:
         """Delete the data files, and files that were written for replaced rows."""

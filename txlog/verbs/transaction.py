@@ -7,17 +7,18 @@ spec/commit.md, CON-21.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
 from txlog.actions.file import Add, Cdc, Remove
 from txlog.base.errors import clean_after, tidied
+from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.loop import prepare
-from txlog.commit.operation import Operation, require_table_writable
+from txlog.commit.operation import Companion, Operation, require_table_writable
 from txlog.data_files.change_files import (
     RowsOf,
     deleted_rows,
@@ -147,6 +148,22 @@ class Transaction(Operation):
             tidied(operation.discard)
         self._discard_changes()
 
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return those of all operations; each has its own part of `txn`."""
+        return [
+            companion
+            for place, operation in enumerate(self._operations)
+            for companion in operation.companions(_part_of(txn, place))
+        ]
+
+    def side_metrics(self) -> Mapping[str, int]:
+        """Return the sums of those of all operations."""
+        sums: dict[str, int] = {}
+        for operation in self._operations:
+            for name, value in operation.side_metrics().items():
+                sums[name] = sums.get(name, 0) + value
+        return sums
+
     def landed(self, intent: Intent) -> None:
         """Delete files that one operation wrote and a later operation removed."""
         for operation in self._operations:
@@ -158,6 +175,11 @@ class Transaction(Operation):
         unused = [add for add in written if add.path not in committed | removed]
         discard_files(self.context.store, unused)
         self.context.store.delete(sorted(_vector_paths(written) - vectors))
+
+
+def _part_of(txn: AnyAppVersion | None, place: int) -> AnyAppVersion | None:
+    """Return the application's version for what one operation commits to other tables."""
+    return txn if txn is None or not place else (f"{txn[0]}/{place}", txn[1])
 
 
 def _changed_rows(context: Context, state: Snapshot, intent: Intent) -> list[RowsOf]:

@@ -63,6 +63,19 @@ def test_append(table: txlog.Table, tmp_path: Path, name: str, capsys: Any) -> N
         assert rows.filter(pa.compute.field("t").isin(["B", "z"])).to_pylist() == NEW.to_pylist()
 
 
+def test_append_with_a_quarantine(table: txlog.Table, tmp_path: Path, capsys: Any) -> None:
+    table.alter.add_constraint({"small": "n < 9"})
+    WRITERS["new.parquet"](NEW, tmp_path / "b.parquet")
+    path, kept = str(tmp_path / "b.parquet"), str(tmp_path / "refused")
+    assert run(["append", table.uri, path, "--quarantine", kept, "--dry-run"]) == 0
+    assert not txlog.Table.exists(kept)
+    capsys.readouterr()
+    assert run(["append", table.uri, path, "--quarantine", kept, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["numQuarantinedRows"] == 1
+    assert txlog.Table(kept).to_arrow()["name"].to_pylist() == ["small"]
+    assert table.refresh().count() == 4
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_merge(table: txlog.Table, tmp_path: Path, name: str, capsys: Any) -> None:
     WRITERS[name](NEW, tmp_path / name)

@@ -61,19 +61,33 @@ MismatchFails = Annotated[
         help="A value that its column cannot store is an error; otherwise it is cast, or null.",
     ),
 ]
+Quarantined = Annotated[
+    str | None,
+    typer.Option(
+        "--quarantine",
+        help="Put rows that do not fit into this table, with their reasons, and commit the others.",
+    ),
+]
 
 
 def append(
     table: TableUri,
     source: Source,
     merge_schema: Merges = False,
+    quarantine: Quarantined = None,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Add the rows of a file, a folder of files, or another table, in one commit."""
     target = opened(table)
     mode: Literal["merge"] | None = "merge" if merge_schema else None
-    print_outcome(target.append(rows_of(source, target.schema), schema_mode=mode), json)
+    outcome = target.append(
+        rows_of(source, target.schema),
+        schema_mode=mode,
+        on_error="error" if quarantine is None else "quarantine",
+        quarantine=quarantine,
+    )
+    print_outcome(outcome, json)
 
 
 def merge(

@@ -1,0 +1,323 @@
+"""Rows that do not fit go to a quarantine: none is lost, none is twice, and the others are written.
+
+The oracle writes each row alone, in the usual way: a row is good if that succeeds.
+"""
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from txlog.data_files import sieve
+from txlog.verbs import quarantine as module
+
+FRESH = count()
+WIDE = pa.schema(
+    [
+        pa.field("k", pa.int64()),
+        pa.field("n", pa.int64()),
+        pa.field("x", pa.float64()),
+        pa.field("s", pa.string()),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("st", pa.struct([pa.field("a", pa.int64())])),
+        pa.field("d", pa.decimal128(20, 4)),
+        pa.field("p", pa.string()),
+    ]
+)
+"""The columns of the data, which are wider than those of the table."""
+NARROW = pa.schema(
+    [
+        pa.field("k", pa.int64()),
+        pa.field("n", pa.int16(), nullable=False),
+        pa.field("x", pa.float32()),
+        pa.field("s", pa.string(), metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}),
+        pa.field("tags", pa.list_(pa.field("element", pa.string(), nullable=False))),
+        pa.field("st", pa.struct([pa.field("a", pa.int8(), nullable=False)])),
+        pa.field("d", pa.decimal128(6, 2)),
+        pa.field("p", pa.string(), nullable=False),
+    ]
+)
+RULES = {"ratio": "n = 0 OR 100 / n < 60", "no_seven": "x IS NULL OR x <> 7", "div": "10 % k >= 0"}
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "k": st.sampled_from([1, 2, 3, None, 0]),
+            "n": st.sampled_from([None, 0, 1, 2, 3, 70_000, -5]),
+            "x": st.sampled_from([None, 1.0, 0.5, 0.1, 7.0, float("nan"), float("inf"), 1e300]),
+            "s": st.sampled_from([None, "a", "abc", "abcd", 'q"\\\n\x01é', ""]),
+            "tags": st.sampled_from([None, [], ["a"], ["a", None]]),
+            "st": st.sampled_from([None, {"a": 1}, {"a": None}, {"a": 300}]),
+            "d": st.sampled_from([None, "1.00", "1.001", "99999.00", "9999.99"]),
+            "p": st.sampled_from(["a", "b", "", None]),
+        }
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def table_of(rows: list[dict[str, Any]]) -> pa.Table:
+    from decimal import Decimal
+
+    fixed = [{**one, "d": None if one["d"] is None else Decimal(one["d"])} for one in rows]
+    return pa.Table.from_pylist(fixed, WIDE)
+
+
+def fresh(**more: Any) -> txlog.Table:
+    table = txlog.Table.create(
+        f"memory://quarantine-{next(FRESH)}", NARROW, partition_by="p", **more
+    )
+    table.alter.add_constraint(RULES)
+    return table
+
+
+JUDGE = fresh()
+
+
+def is_good(row: pa.Table) -> bool:
+    """Return whether a row alone can be written in the usual way."""
+    try:
+        with JUDGE.transaction() as changes:
+            changes.append(row)
+            raise StopIteration
+    except StopIteration:
+        return True
+    except txlog.InvalidInputError:
+        return False
+
+
+def as_text(row: dict[str, Any]) -> str:
+    return repr(sorted((name, str(value)) for name, value in row.items()))
+
+
+def texts_of(table: pa.Table) -> list[str]:
+    """Return rows as texts in order, with values as the narrow table has them."""
+    return sorted(as_text(row) for row in table.to_pylist())
+
+
+def expected(data: pa.Table) -> tuple[list[int], list[int]]:
+    good = [place for place in range(data.num_rows) if is_good(data.slice(place, 1))]
+    return good, [place for place in range(data.num_rows) if place not in good]
+
+
+def kept_texts(kept: txlog.Table | None) -> list[Any]:
+    rows = [] if kept is None else kept.to_arrow()["row"].to_pylist()
+    return sorted((json.loads(row) for row in rows), key=repr)
+
+
+def as_json(data: pa.Table) -> list[Any]:
+    """Return rows as a plain writer of JSON makes them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float):
+            if value != value or value in (float("inf"), float("-inf")):
+                return str(value)
+            return int(value) if value == int(value) and abs(value) < 1e15 else value
+        if isinstance(value, dict):
+            return {name: plain(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        return float(value) if type(value).__name__ == "Decimal" else value
+
+    return sorted((plain(row) for row in data.to_pylist()), key=repr)
+
+
+@pytest.mark.spec("CON-32")
+@pytest.mark.parametrize("verb", ["append", "overwrite", "transaction"])
+@settings(max_examples=examples(60))
+@given(rows=ROWS, parts=st.integers(1, 3))
+def test_good_and_quarantined_rows_are_all_rows(
+    verb: str, rows: list[dict[str, Any]], parts: int
+) -> None:
+    data = table_of(rows)
+    good, bad = expected(data)
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    reader = pa.RecordBatchReader.from_batches(
+        WIDE, data.to_batches(max_chunksize=max(1, -(-len(rows) // parts)))
+    )
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": uri}
+    if verb == "transaction":
+        with table.transaction() as changes:
+            changes.append(reader, **given)
+        outcome = changes.outcome
+        table.refresh()
+    else:
+        outcome = getattr(table, verb)(reader, **given)
+    assert outcome is not None
+    assert outcome.metrics["numQuarantinedRows"] == len(bad)
+    oracle = fresh()
+    if good:
+        oracle.append(data.take(good))
+    assert texts_of(table.to_arrow()) == texts_of(oracle.to_arrow())
+    assert txlog.Table.exists(uri) == bool(bad)
+    kept = txlog.Table(uri) if bad else None
+    assert repr(kept_texts(kept)) == repr(as_json(data.take(pa.array(bad, pa.int64()))))
+
+
+def test_what_a_quarantine_says(tmp_path: Path) -> None:
+    table = fresh()
+    data = pa.table({"k": [1, 2, 0], "n": [2, None, 2], "x": [1.0, 2.0, 3.0], "p": ["a", "b", "a"]})
+    outcome = table.append(data, on_error="quarantine", quarantine=tmp_path / "q", txn=("job", 4))
+    assert outcome.metrics["numQuarantinedRows"] == 2
+    assert outcome.version is not None
+    assert table.history(1)[0]["operationMetrics"]["numQuarantinedRows"] == "2"
+    rows = txlog.Table(tmp_path / "q").to_arrow().sort_by("rule").to_pylist()
+    assert [(one["rule"], one["name"]) for one in rows] == [("NOT NULL", "n"), ("VALUE", "div")]
+    assert rows[0]["reason"] == "column n must not be null"
+    assert "% by 0" in rows[1]["reason"]
+    assert {one["table"] for one in rows} == {table.uri}
+    assert {one["version"] for one in rows} == {1}
+    assert {one["operation"] for one in rows} == {"WRITE"}
+    assert {one["batch"] for one in rows} == {f"job/4/{table.metadata.id}"}
+    assert json.loads(rows[0]["row"]) == {"k": 2, "n": None, "x": 2, "p": "b"}
+
+
+def test_a_batch_without_faults_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(sieve, "_Sifting", never)
+    monkeypatch.setattr(module, "existing", never)
+    data = table_of([ROW] * 5)
+    uri = f"memory://quarantine-{next(FRESH)}"
+    table = fresh()
+    table.append(data, on_error="quarantine", quarantine=uri)
+    assert table.count() == 5
+    assert not txlog.Table.exists(uri)
+
+
+ROW = {"k": 1, "n": 2, "x": 1.0, "s": "a", "tags": None, "st": None, "d": None, "p": "a"}
+
+
+def test_without_a_quarantine_all_rows_are_refused() -> None:
+    table = fresh()
+    with pytest.raises(txlog.SchemaMismatchError):
+        table.append(table_of([ROW, {**ROW, "n": None}]))
+    assert table.refresh().count() == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"on_error": "quarantine"}, {"quarantine": "memory://q"}, {"on_error": "drop"}],
+    ids=str,
+)
+def test_arguments_that_contradict_each_other(given: Any) -> None:
+    with pytest.raises(txlog.InvalidInputError):
+        fresh().append(table_of([ROW]), **given)
+
+
+def test_a_table_is_not_its_own_quarantine() -> None:
+    table = fresh()
+    with pytest.raises(txlog.InvalidInputError, match="its own quarantine"):
+        table.append(table_of([ROW]), on_error="quarantine", quarantine=table)
+
+
+def test_a_quarantine_of_other_columns_is_refused_before_anything_is_committed() -> None:
+    other = txlog.write(f"memory://quarantine-{next(FRESH)}", pa.table({"z": [1]}))
+    table = fresh()
+    with pytest.raises(txlog.SchemaMismatchError):
+        table.append(table_of([ROW, {**ROW, "n": None}]), on_error="quarantine", quarantine=other)
+    assert table.refresh().count() == 0
+
+
+@pytest.mark.spec("CON-33")
+@pytest.mark.parametrize("fixed", [False, True], ids=["same rules", "other rules"])
+def test_a_run_that_stopped_between_the_commits_is_repeated_exactly_once(
+    fixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if another run finds other rows at fault, because the table's rules changed."""
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    data = table_of([ROW, {**ROW, "n": None}, {**ROW, "x": 7.0}])
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": uri, "txn": ("job", 1)}
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr("txlog.commit.operation._Attempts._committed", only_for(uri, stop))
+        with pytest.raises(Stopped):
+            table.append(data, **given)
+    assert txlog.Table(uri).count() == 2
+    assert table.refresh().count() == 0
+    if fixed:
+        table.alter.drop_constraint("no_seven")
+    assert table.append(data, **given).metrics["numQuarantinedRows"] == 2 - fixed
+    assert table.append(data, **given).skipped
+    assert table.count() == 1 + fixed
+    kept = txlog.Table(uri).to_arrow()
+    assert kept.num_rows == 2 - fixed
+    assert "NOT NULL" in kept["rule"].to_pylist()
+    if fixed:
+        table.update({"n": "n + 1"})
+    table.append(data, **{**given, "txn": ("job", 2)})
+    assert txlog.Table(uri).count() == 2 * (2 - fixed)
+
+
+def only_for(uri: str, stop: Any) -> Any:
+    """Return what stops a commit to any table but the quarantine."""
+    from txlog.commit.operation import _Attempts
+
+    real = _Attempts._committed
+
+    def committed(self: Any, *given: Any) -> Any:
+        if self.operation.context.store.root.rstrip("/") == uri.rstrip("/"):
+            return real(self, *given)
+        return stop()
+
+    return committed
+
+
+def test_rows_of_one_transaction_stay_apart() -> None:
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": uri}
+    with table.transaction(txn=("job", 1)) as changes:
+        changes.append(table_of([ROW, {**ROW, "n": None}]), **given)
+        changes.append(table_of([ROW, {**ROW, "x": 7.0}]), **given)
+    assert changes.outcome is not None
+    assert changes.outcome.metrics["numQuarantinedRows"] == 2
+    assert sorted(txlog.Table(uri).to_arrow()["rule"].to_pylist()) == ["CHECK", "NOT NULL"]
+
+
+def test_identity_columns_number_only_the_good_rows() -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int16(), nullable=False)])
+    table = txlog.Table.create(f"memory://quarantine-{next(FRESH)}", schema, identity="id")
+    uri = f"memory://quarantine-{next(FRESH)}"
+    table.append(pa.table({"n": [1, None, 3]}), on_error="quarantine", quarantine=uri)
+    table.append(pa.table({"n": [None, 5]}), on_error="quarantine", quarantine=uri)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    assert [json.loads(one) for one in txlog.Table(uri).to_arrow()["row"].to_pylist()] == [
+        {"n": None}, {"n": None},
+    ]  # fmt: skip
+
+
+def test_many_rows_at_fault_go_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MEMORY_BYTES", 1)
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    data = table_of([ROW, {**ROW, "n": None}] * 10)
+    batches = pa.RecordBatchReader.from_batches(WIDE, data.to_batches(max_chunksize=4))
+    table.append(batches, on_error="quarantine", quarantine=uri)
+    assert (table.count(), txlog.Table(uri).count()) == (10, 10)
+
+
+def test_a_rehearsal_commits_nothing() -> None:
+    from txlog.extend import rehearsing
+
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    with rehearsing():
+        outcome = table.append(
+            table_of([ROW, {**ROW, "n": None}]), on_error="quarantine", quarantine=uri
+        )
+    assert outcome.rehearsed
+    assert outcome.metrics["numQuarantinedRows"] == 1
+    assert not txlog.Table.exists(uri)

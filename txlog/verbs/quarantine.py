@@ -1,0 +1,257 @@
+"""Rows that a table refuses are kept in another table, its quarantine.
+
+The rows are committed to the quarantine before the good rows are committed to the table, so that no
+row is lost. Rules: spec/commit.md, CON-32 and CON-33.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import InvalidInputError
+from txlog.base.texts import without_secrets
+from txlog.base.thresholds import Threshold
+from txlog.commit.app_versions import AnyAppVersion
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Companion, Operation
+from txlog.data_files.row_json import row_texts
+from txlog.data_files.sieve import Faults, Rejects, sieve_into
+from txlog.data_files.write import discard_files
+from txlog.expressions.tree import col
+from txlog.schema.arrow import from_arrow
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.append import Append
+from txlog.verbs.create import existing, new_table
+from txlog.verbs.delete import Delete
+from txlog.verbs.overwrite import Overwrite
+
+if TYPE_CHECKING:
+    from txlog.actions.file import Add
+    from txlog.data_files.write_plan import Sieve
+    from txlog.snapshot.commits import Commit
+
+COLUMNS = pa.schema(
+    [
+        pa.field("quarantined_at", pa.timestamp("us", "UTC")),
+        pa.field("table", pa.string()),
+        pa.field("version", pa.int64()),
+        pa.field("operation", pa.string()),
+        pa.field("batch", pa.string()),
+        pa.field("rule", pa.string()),
+        pa.field("name", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("row", pa.string()),
+    ]
+)
+"""The columns of a quarantine: docs/guides/quarantine.md says what they hold."""
+ROWS = "numQuarantinedRows"
+"""The metric of a write with a quarantine: the rows that went there."""
+
+_MEMORY_BYTES: Threshold = 64 * 1024 * 1024  # So many bytes of rows are kept in memory.
+
+
+class Quarantine(Rejects):
+    """The rows of one write that do not fit, and the table that keeps them.
+
+    Parameters
+    ----------
+    there
+        The quarantine's store.
+    here
+        The context of the table that is written.
+    """
+
+    def __init__(self, there: Context, here: Context) -> None:
+        if there.store.root == here.store.root:
+            raise InvalidInputError(
+                argument="quarantine",
+                reason="the table cannot be its own quarantine",
+                remedy="Name another table, or a location for a new one",
+            )
+        self._there = there
+        self._here = here
+        self._rows = _Spool()
+        self._own_id = here.effects.uuid()
+        self._is_kept = True  # Whether all rows are in the quarantine.
+        self._was_kept = False  # Whether rows of this write are in the quarantine.
+        self._table_id = ""
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows that do not fit."""
+        return self._rows.num_rows
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """The metric of the write."""
+        return {ROWS: self.num_rows}
+
+    def sieve(self, operation: str, base: Snapshot) -> Sieve:
+        """Return what takes the rows that do not fit a version of the table."""
+        self._table_id = base.metadata.id
+
+        def take(batch: pa.RecordBatch, faults: Faults) -> None:
+            now = datetime.fromtimestamp(self._here.effects.now_ms() / 1000, UTC)
+            given = {
+                "quarantined_at": now,
+                "table": without_secrets(self._here.store.root),
+                "version": base.version,
+                "operation": operation,
+            }
+            self._rows.add(_described(batch, faults, given))
+            self._is_kept = False
+
+        return sieve_into(take)
+
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return the commit of the rows to the quarantine, if one is needed.
+
+        Parameters
+        ----------
+        txn
+            The application's version of the write. If an earlier run of it, which did not finish,
+            has left rows in the quarantine, these are replaced, so each row is there once (CON-33).
+        """
+        recorded = None if txn is None else (f"{txn[0]}/quarantine/{self._table_id}", txn[1])
+        batch = self._own_id if txn is None else f"{txn[0]}/{txn[1]}/{self._table_id}"
+        if self._is_kept and (recorded is None or self._was_kept):
+            return ()
+        latest = existing(self._there.store)
+        was_kept = self._was_kept
+        if recorded is not None and latest is not None:
+            known = latest.transaction_version(recorded[0])
+            was_kept = was_kept or (known is not None and known >= recorded[1])
+        if not self.num_rows and not was_kept:
+            return ()
+        operation = KeepRows(self, batch, replaces=was_kept)
+        return (Companion(self._there, latest, operation, None if was_kept else recorded),)
+
+    def reader(self, batch: str) -> pa.RecordBatchReader:
+        """Return the rows for the quarantine, with the id of their batch."""
+        place = COLUMNS.get_field_index("batch")
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for one in self._rows.batches():
+                ids = pa.repeat(pa.scalar(batch), one.num_rows)
+                yield one.set_column(place, COLUMNS.field(place), ids)
+
+        return pa.RecordBatchReader.from_batches(COLUMNS, rows())
+
+    def kept(self) -> None:
+        """Record that the quarantine has all rows."""
+        self._is_kept = self._was_kept = True
+
+
+class KeepRows(Operation):
+    """Put the rows of a write into its quarantine, in place of those of an earlier run."""
+
+    name = "WRITE"
+    keeps_files = True
+
+    def __init__(self, quarantine: Quarantine, batch: str, *, replaces: bool) -> None:
+        self._quarantine = quarantine
+        self._inner: Operation = Append(quarantine.reader(batch))
+        self.removes_rows = replaces
+        if replaces:
+            where = col("batch") == batch
+            data = quarantine.reader(batch).read_all() if quarantine.num_rows else None
+            self._inner = Delete(where) if data is None else Overwrite.of_data(data, where=where)
+        self._batch = batch
+        self._new: list[Add] = []
+
+    def creation(self) -> Intent:
+        """Return the intent of a new quarantine with the rows."""
+        new = new_table(from_arrow(COLUMNS), effects=self.context.effects)
+        self._new = new.plan().write(self.context, self._quarantine.reader(self._batch))
+        return new.intent(self._new)
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the intent of the append, or of the replacement."""
+        self._discard_new()
+        self._inner.context = self.context
+        return self._inner.intent(base)
+
+    def read(self) -> Reads:
+        """Return what the inner operation read."""
+        return self._inner.read()
+
+    def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
+        """Return what the inner operation makes of winners."""
+        return self._inner.rebase(current, intent, winners)
+
+    def discard(self) -> None:
+        """Delete the files that were written."""
+        self._discard_new()
+        self._inner.context = self.context
+        self._inner.discard()
+
+    def landed(self, intent: Intent) -> None:
+        """Record that the rows are kept."""
+        self._inner.landed(intent)
+        self._quarantine.kept()
+
+    def _discard_new(self) -> None:
+        new, self._new = self._new, []
+        discard_files(self.context.store, new)
+
+
+def _described(batch: pa.RecordBatch, faults: Faults, given: dict[str, Any]) -> pa.RecordBatch:
+    """Return the rows of a batch that do not fit, as rows of a quarantine without a batch id."""
+    rows = batch.take(arrow_array(faults.rows))
+    of_row = arrow_array(faults.of_row)
+    texts: dict[str, list[str | None]] = {
+        "rule": [one.rule for one in faults.faults],
+        "name": [one.name for one in faults.faults],
+        "reason": [one.reason for one in faults.faults],
+    }
+    arrays = []
+    for field in COLUMNS:
+        if field.name == "row":
+            arrays.append(row_texts(rows))
+        elif field.name in texts:
+            arrays.append(arrow_array(texts[field.name], pa.string()).take(of_row))
+        else:
+            value = pa.scalar(given.get(field.name), field.type)
+            arrays.append(pa.repeat(value, len(faults.rows)))
+    return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
+
+
+class _Spool:
+    """Rows in memory, or in a temporary file if they are many. They can be read again."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self._kept: list[pa.RecordBatch] = []
+        self._size = 0
+        self._files: list[pa.ipc.RecordBatchFileReader] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.num_rows += batch.num_rows
+        self._kept.append(batch)
+        self._size += batch.nbytes
+        if self._size > _MEMORY_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        # The file has no name when this returns, so it is deleted with the reader.
+        with tempfile.TemporaryDirectory(prefix="txlog-quarantine-") as folder:
+            path = str(Path(folder) / "rows.arrow")
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, COLUMNS) as writer:
+                for batch in self._kept:
+                    writer.write_batch(batch)
+            self._files.append(pa.ipc.open_file(pa.memory_map(path)))
+        self._kept, self._size = [], 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for file in self._files:
+            for place in range(file.num_record_batches):
+                yield file.get_batch(place)
+        yield from self._kept
