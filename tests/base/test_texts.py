@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from txlog.base.texts import (
     number_or_name,
+    runs_of,
     runs_text,
     version_of,
     visible,
@@ -45,7 +46,7 @@ def test_no_text_is_no_version() -> None:
 def test_runs_name_each_number_once(numbers: set[int]) -> None:
     named = [
         number
-        for part in filter(None, runs_text(sorted(numbers), most=99).split(", "))
+        for part in filter(None, runs_text(runs_of(sorted(numbers)), most=99).split(", "))
         for ends in [part.split(" to ")]
         for number in range(int(ends[0]), int(ends[-1]) + 1)
     ]
@@ -53,7 +54,12 @@ def test_runs_name_each_number_once(numbers: set[int]) -> None:
 
 
 def test_runs_beyond_the_most_are_counted() -> None:
-    assert runs_text([1, 2, 3, 7, 9, 10], most=2) == "1 to 3, 7 and 2 more"
+    assert runs_text(runs_of([1, 2, 3, 7, 9, 10]), most=2) == "1 to 3, 7 and 2 more"
+
+
+def test_a_run_may_have_any_length() -> None:
+    runs = [range(1), range(2, 2**63), range(2**63 + 1, 2**64)]
+    assert runs_text(runs, most=2) == f"0, 2 to {2**63 - 1} and {2**63 - 1} more"
 
 
 SIGNS = "abcXYZ019-_.~!$+*%é"

@@ -399,3 +399,15 @@ def test_a_missing_file_is_one_finding_whose_remedies_can_be_followed(tmp_path: 
     table.maintenance.repair(False, missing_files=True)
     assert txlog.Table(tmp_path).count() == 1
     assert txlog.Table(tmp_path).doctor().ok
+
+
+def test_a_gap_may_have_any_length(tmp_path: Path) -> None:
+    table = table_at(tmp_path / "t")
+    table.maintenance.checkpoint()
+    last = 2**62
+    log_file(table, f"{table.version:020}.checkpoint.parquet").rename(
+        log_file(table, f"{last:020}.checkpoint.parquet")
+    )
+    found = codes(txlog.Table(table.uri))["log-gap"]
+    assert found.count == last - table.version - 1
+    assert f"versions {table.version + 1} to {last - 1}" in found.reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*(?:::[^\s/'\"`]*)?://"
 # A key of S3 may contain slashes. `host:80/` is no password, but a bucket has no port.
@@ -115,17 +115,32 @@ def version_of(text: str | None) -> int | str | None:
     return int(text)
 
 
-def runs_text(numbers: Iterable[int], most: int = 5) -> str:
-    """Return ascending whole numbers as text, runs of them by their ends: `3, 5 to 9 and 2 more`.
-
-    `most`: the number of runs that are named.
-    """
-    runs: list[list[int]] = []
+def runs_of(numbers: Iterable[int]) -> list[range]:
+    """Return ascending whole numbers as runs of those that follow each other."""
+    runs: list[range] = []
     for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
+        if runs and number == runs[-1].stop:
+            runs[-1] = range(runs[-1].start, number + 1)
         else:
-            runs.append([number, number])
-    texts = [f"{low} to {high}" if high > low else str(low) for low, high in runs[:most]]
-    left = sum(high - low + 1 for low, high in runs[most:])
+            runs.append(range(number, number + 1))
+    return runs
+
+
+def runs_text(runs: Sequence[range], most: int = 5) -> str:
+    """Return runs of whole numbers as text, by their ends: `3, 5 to 9 and 2 more`.
+
+    A run may have any length: its numbers are not counted one by one.
+
+    Parameters
+    ----------
+    runs
+        None is empty.
+    most
+        The number of runs that are named.
+    """
+    texts = [
+        f"{run.start} to {run.stop - 1}" if run.stop - run.start > 1 else str(run.start)
+        for run in runs[:most]
+    ]
+    left = sum(run.stop - run.start for run in runs[most:])
     return ", ".join(texts) + (f" and {left} more" if left else "")

@@ -29,7 +29,7 @@ from txlog.base.errors import (
     warn_caller,
 )
 from txlog.base.moments import format_moment
-from txlog.base.texts import runs_text
+from txlog.base.texts import runs_of, runs_text
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
@@ -521,7 +521,7 @@ def versions(store: Store, snapshot: Snapshot) -> pa.Table:
     )
     if opens.left_out:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(opens.damage.items()))
-        warn_caller(f"versions {runs_text(opens.left_out)} cannot be opened ({reasons})")
+        warn_caller(f"versions {runs_text(runs_of(opens.left_out))} cannot be opened ({reasons})")
     found = []
     for version in opens.versions:
         made_ms = times.of(by_version[version]) if version in by_version else None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
@@ -346,10 +346,10 @@ def _gaps(case: _Case) -> Iterator[Finding]:
     lost = [range(a + 1, b) for a, b in pairwise([first - 1, *known, end]) if b > a + 1]
     lost = [run for run in lost if not _is_cleaned_up(case, run)]
     if lost:
-        gone = runs_text(chain.from_iterable(lost))
+        count = sum(run.stop - run.start for run in lost)  # `len` is below 2^63.
         yield Finding(
-            "log-gap", "warning", log_path(f"{lost[0][0]:020d}.json"), sum(map(len, lost)),
-            f"versions {gone} cannot be reconstructed from the files in the log",
+            "log-gap", "warning", log_path(f"{lost[0].start:020d}.json"), count,
+            f"versions {runs_text(lost)} cannot be reconstructed from the files in the log",
             "They cannot be opened, and streams and change feeds that need them stop",
             "Restore the commits from a copy; later versions do not need them",
         )  # fmt: skip
