@@ -1,6 +1,7 @@
 """Settings that all tests share, and a Spark session for those that need one."""
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 
+from txlog.base.errors import TxlogError
 from txlog.store.local.disk import Disk
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ settings.register_profile(
     "quick", settings.get_profile("thorough"), max_examples=20, derandomize=True
 )
 settings.load_profile("quick")
+
+_CODE = re.compile(r"\[[a-z]+(-[a-z]+)+\] ")  # Of an error, with which its text begins.
 
 SPARK_SETTINGS = {
     "spark__master": "local[2]",
@@ -112,6 +116,26 @@ def _quiet(request: pytest.FixtureRequest) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_error_within_an_error(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever error a test raises, it does not quote another one with code, facts and remedy.
+
+    The remedy of the inner one would stand beside that of the outer one, and its facts are those of
+    another call. `reason_of` gives what may be quoted.
+    """
+    quoting: list[str] = []
+    set_fact = TxlogError.__setattr__
+
+    def watched(error: TxlogError, name: str, value: Any) -> None:
+        set_fact(error, name, value)
+        if name in ("reason", "remedy") and _CODE.search(value or ""):
+            quoting.append(f"{type(error).__name__}.{name}: {value}")
+
+    monkeypatch.setattr(TxlogError, "__setattr__", watched)
+    yield
+    assert quoting == []
 
 
 @pytest.fixture(autouse=True)

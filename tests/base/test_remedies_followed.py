@@ -170,14 +170,29 @@ def of_another_engine(path: Path) -> txlog.Table:
     return edited(path, 1, change)
 
 
-def with_a_surrogate(path: Path) -> txlog.Table:
-    plain(path)
+def with_a_surrogate(kind: str, field: str) -> Callable[[Path], txlog.Table]:
+    """Return a maker of a table with a text that is no Unicode in a field of an action."""
 
-    def change(action: dict[str, Any]) -> None:
-        if "metaData" in action:
-            action["metaData"]["description"] = "\ud800"
+    def make(path: Path) -> txlog.Table:
+        plain(path, txn=("job", 1))
 
-    return edited(path, 0, change)
+        def change(action: dict[str, Any]) -> None:
+            if kind in action and action[kind].get("appId", "job") == "job":
+                is_map = isinstance(action[kind].get(field), dict)
+                action[kind][field] = {"my.text": "\ud800"} if is_map else "\ud800"
+
+        return edited(path, 0, change)
+
+    return make
+
+
+def checkpoint(table: txlog.Table) -> Any:
+    return table.maintenance.checkpoint()
+
+
+def written_again(table: txlog.Table, code: str, fail: Fail) -> None:
+    """Write the rows to another table by this function; then do there what failed."""
+    fail(evaluated(code, table)(f"{table.uri}-again", table.to_arrow()))
 
 
 def without_numbers(path: Path) -> txlog.Table:
@@ -496,8 +511,17 @@ def checkpoint_damaged(path: Path) -> txlog.Table:
 
 
 CASES: dict[str, Case] = {
-    "checkpoint/write.py: alter.set_description | alter.set_properties": Case(
-        with_a_surrogate, lambda t: t.maintenance.checkpoint(), (given("told"), None)
+    "checkpoint/write.py: alter.set_name": Case(
+        with_a_surrogate("metaData", "name"), checkpoint, (given("told"),)
+    ),
+    "checkpoint/write.py: alter.set_description": Case(
+        with_a_surrogate("metaData", "description"), checkpoint, (given("told"),)
+    ),
+    "checkpoint/write.py: alter.set_properties": Case(
+        with_a_surrogate("metaData", "configuration"), checkpoint, (given({"my.text": "told"}),)
+    ),
+    "checkpoint/write.py: txlog.write": Case(
+        with_a_surrogate("txn", "appId"), checkpoint, (written_again,)
     ),
     'commit/app_versions.py: ("my-job", 17)': Case(
         plain, append(ROWS, txn=wrong("job")), (as_value("txn"),)

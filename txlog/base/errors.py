@@ -83,6 +83,11 @@ def _restore(kind: type[TxlogError], state: dict[str, Any]) -> TxlogError:
     return kind(**state)
 
 
+def reason_of(error: BaseException) -> str:
+    """Return what another error may quote of one: no code, no facts of another call, no remedy."""
+    return error.reason or error.summary if isinstance(error, TxlogError) else str(error)
+
+
 class naming_table:  # noqa: N801  # Used as a function, like `contextlib.suppress`.
     """Add the table's name to each `TxlogError` that leaves the `with` block, unless it has one."""
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.actions.ndjson import FOOTER_MARK, is_broken
 from txlog.base.arrow import pq
-from txlog.base.errors import LogCorruptError, NotFoundError, resource_error
+from txlog.base.errors import LogCorruptError, NotFoundError, reason_of, resource_error
 from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
@@ -44,7 +44,7 @@ def named(path: str) -> Any:
         if isinstance(error, LogCorruptError):
             raise
         raise LogCorruptError(
-            path=path, reason=f"the checkpoint cannot be read: {error}", remedy=REMEDY
+            path=path, reason=f"the checkpoint cannot be read: {reason_of(error)}", remedy=REMEDY
         ) from error
 
 

@@ -196,6 +196,17 @@ def control_rows(
         raise _no_text(rows, error) from error
 
 
+def _another_text(field: str | None) -> str:
+    """Return how a field gets another text."""
+    if field == "metaData.name":
+        return "Give the table another name with alter.set_name"
+    if field == "metaData.description":
+        return "Give the table another description with alter.set_description"
+    if field == "metaData.configuration":
+        return "Give the property another value with alter.set_properties"
+    return "Write the rows to another table with txlog.write"
+
+
 def _no_text(rows: Iterable[Mapping[str, Any]], error: UnicodeEncodeError) -> LogCorruptError:
     """Return the error for an action with a text that is no UTF-8."""
     names = (
@@ -205,12 +216,12 @@ def _no_text(rows: Iterable[Mapping[str, Any]], error: UnicodeEncodeError) -> Lo
         for name, value in body.items()
         if not _is_unicode(value)
     )
+    field = next(names, None)
     return LogCorruptError(
-        field=next(names, None),
+        field=field,
         reason=f"a text of the log has a lone surrogate ({error.reason}), which no Parquet file "
         "can hold, so no checkpoint can be written",
-        remedy="Give it another value, for example with alter.set_description or "
-        "alter.set_properties",
+        remedy=_another_text(field),
     )
 
 

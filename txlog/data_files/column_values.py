@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, InvalidTypeError, of_argument
+from txlog.base.errors import InvalidInputError, InvalidTypeError, of_argument, reason_of
 from txlog.data_files.incoming import as_reader, fit_column
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
@@ -193,7 +193,9 @@ def _function(
         except InvalidInputError:
             raise
         except Exception as error:  # The caller's function may raise anything.
-            raise _bad(name, f"the function failed: {type(error).__name__}: {error}") from error
+            raise _bad(
+                name, f"the function failed: {type(error).__name__}: {reason_of(error)}"
+            ) from error
 
     fields = typed(_nullable(call(sample(reads)).schema)).fields
 

@@ -21,6 +21,7 @@ from txlog.base.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
     of_argument,
+    reason_of,
 )
 from txlog.data_files.lengths import declared_type, fits_declared
 from txlog.expressions.bind import bind, bind_value, columns_of, depends_on_zone
@@ -352,7 +353,7 @@ def default_value(field: StructField) -> pa.Scalar:
             values = values.combine_chunks()
         return cast_array(values, field.type, target)[0]
     except (InvalidInputError, pa.ArrowException, ValueError) as error:
-        reason = error.reason if isinstance(error, InvalidInputError) else str(error)
+        reason = reason_of(error)
         raise UnsupportedFeatureError(
             features=("allowColumnDefaults",),
             field=field.name,

@@ -10,7 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.base.columns import flat, is_readable
-from txlog.base.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError, of_argument
+from txlog.base.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    SchemaMismatchError,
+    TxlogError,
+    of_argument,
+    reason_of,
+)
 from txlog.data_files.constraints import (
     default_value,
     generated_columns,
@@ -91,7 +98,7 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
             return batches
     except (pa.ArrowException, TypeError, ValueError) as error:  # A name twice, of pandas.
         raise InvalidInputError(
-            argument=argument, reason=f"the data cannot be read as Arrow: {error}"
+            argument=argument, reason=f"the data cannot be read as Arrow: {reason_of(error)}"
         ) from error
     raise InvalidTypeError(
         argument=argument,
@@ -570,6 +577,13 @@ def _fit_in_row(
     return stored
 
 
+def _remedy_of(error: Exception) -> str:
+    """Return what the error of one type of columns says, or nothing."""
+    if isinstance(error, TxlogError):
+        return error.remedy
+    return _TOO_FINE if "timestamp[ns" in str(error) else ""
+
+
 def fit_column(
     array: pa.Array,
     field: StructField,
@@ -596,8 +610,8 @@ def fit_column(
             argument="data",
             field=field.name,
             reason=f"column {field.name} is {array.type}, and a value does not fit "
-            f"{type_name(field.type)}: {error}",
-            remedy=_TOO_FINE if "timestamp[ns" in str(error) else remedy,
+            f"{type_name(field.type)}: {reason_of(error)}",
+            remedy=_remedy_of(error) or remedy,
         ) from error
     if not is_readable(fit):
         raise SchemaMismatchError(

@@ -14,7 +14,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array
-from txlog.base.errors import InvalidInputError, NotFoundError, SchemaMismatchError, TxlogError
+from txlog.base.errors import (
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    TxlogError,
+    reason_of,
+)
 from txlog.base.texts import is_unicode, visible
 from txlog.schema.arrow import arrow_type, schema_of
 from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
@@ -254,7 +260,7 @@ def _parsed(name: str, texts: Sequence[str | None], kind: DataType) -> pa.Array:
             argument="partition_by",
             field=name,
             reason=f"the value of {name} in a folder name is not of type {type_name(kind)}: "
-            f"{error.reason if isinstance(error, TxlogError) else error}",
+            f"{reason_of(error)}",
             remedy="Give the column another type",
         ) from error
 

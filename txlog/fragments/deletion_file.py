@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.base.errors import BadDeletionVectorError, InvalidInputError
+from txlog.base.errors import BadDeletionVectorError, InvalidInputError, reason_of
 from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_vector import as_array, as_bitmap
 
@@ -192,7 +192,7 @@ def _from_arrow(data: bytes, most: int, path: str) -> BitMap64:
         schema, batches = reader.schema, reader.num_record_batches
         described = _described(schema)  # A damaged name may not be UTF-8.
     except Exception as error:  # Damaged input fails with many kinds of errors.
-        raise _bad(path, f"it is not an Arrow file: {error}") from error
+        raise _bad(path, f"it is not an Arrow file: {reason_of(error)}") from error
     if not schema.equals(_SCHEMA, check_metadata=True):
         raise _bad(path, f"its schema is {described}, expected {_described(_SCHEMA)}")
     if batches != 1:
@@ -294,7 +294,7 @@ def _from_roaring(data: bytes, path: str) -> BitMap64:
     except struct.error as error:
         raise _bad(path, f"the bitmap is cut off after {len(data)} bytes") from error
     except ValueError as error:
-        raise _bad(path, f"the bitmap cannot be decoded: {error}") from error
+        raise _bad(path, f"the bitmap cannot be decoded: {reason_of(error)}") from error
     if end > len(data):
         raise _bad(path, f"the bitmap is cut off after {len(data)} of {end} bytes")
     if end < len(data):
@@ -304,7 +304,7 @@ def _from_roaring(data: bytes, path: str) -> BitMap64:
         # half.
         return BitMap64.deserialize(struct.pack("<QI", 1, 0) + data)
     except Exception as error:  # pyroaring raises various errors for damaged input.
-        raise _bad(path, f"the bitmap cannot be decoded: {error}") from error
+        raise _bad(path, f"the bitmap cannot be decoded: {reason_of(error)}") from error
 
 
 def _bitmap_end(data: bytes) -> int:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array, empty_table, pc
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.base.errors import InvalidInputError, NotFoundError, reason_of
 from txlog.base.threads import BoundedCache, Engine
 from txlog.base.thresholds import Threshold
 from txlog.expressions.tree import Expression
@@ -333,7 +333,7 @@ def _by_column(names: list[str], keys: Any) -> list[Any]:
         try:  # Frames of other libraries become tables.
             table = keys if isinstance(keys, pa.Table | pa.RecordBatch) else pa.table(keys)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _no_keys(keys, f": {error}") from error
+            raise _no_keys(keys, f": {reason_of(error)}") from error
         _require_names(names, table.schema.names)
         columns = [table.column(name) for name in names]
         return [_of_pandas(one) for one in columns] if _is_pandas(keys) else columns
@@ -437,6 +437,6 @@ def _cast(column: StructField, values: Any) -> pa.Array:
         raise InvalidInputError(
             argument="keys",
             reason=f"they are not values of the column {column.name!r} "
-            f"({type_name(column.type)}): {error}",
+            f"({type_name(column.type)}): {reason_of(error)}",
             remedy="Give values of the column's type",
         ) from error

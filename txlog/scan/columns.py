@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
-from txlog.base.errors import DataFileError, LogCorruptError, UnsupportedFeatureError
+from txlog.base.errors import DataFileError, LogCorruptError, UnsupportedFeatureError, reason_of
 from txlog.base.moments import DAY_US, days_of
 from txlog.fragments.fragment import Fragment
 from txlog.protocol.form import RowTracking
@@ -85,7 +85,8 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
     except (pa.ArrowException, ValueError, TypeError, AttributeError, KeyError) as error:
         raise DataFileError(
             path=path,
-            reason=f"column {column} is {array.type}, which cannot be read as {target}: {error}",
+            reason=f"column {column} is {array.type}, which cannot be read as {target}: "
+            f"{reason_of(error)}",
             remedy="The file does not fit the table's schema. Its writer made an error: restore a "
             "version without the file",
         ) from error

@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.base.arrow import arrow_array
-from txlog.base.errors import BadDeletionVectorError, NotFoundError
+from txlog.base.errors import BadDeletionVectorError, NotFoundError, reason_of
 from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, checksum_of, decode_deletions
 from txlog.fragments.deletion_vector import (
@@ -149,7 +149,7 @@ def _known_rows(store: Store, fragment: Fragment) -> int | None:
 def _unreadable(path: str, error: Exception) -> BadDeletionVectorError:
     return BadDeletionVectorError(
         path=path,
-        reason=f"the file cannot be read: {error}",
+        reason=f"the file cannot be read: {reason_of(error)}",
         remedy="Restore the file from a copy, or time travel to a version before the delete",
     )
 

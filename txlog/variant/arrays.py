@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
-from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, reason_of
 from txlog.schema.arrow import VARIANT_EXTENSION, arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.variant.builder import encode_variant
@@ -197,9 +197,10 @@ def _encoded(values: Iterable[Any], read: Callable[[Any], Any] = lambda one: one
         try:
             pairs.append(None if value is None else encode_variant(read(value)))
         except (InvalidInputError, ValueError) as error:
-            reason = error.reason if isinstance(error, InvalidInputError) else str(error)
             raise InvalidInputError(
-                argument="values", reason=f"row {row}: {reason}", remedy="Change or omit the value"
+                argument="values",
+                reason=f"row {row}: {reason_of(error)}",
+                remedy="Change or omit the value",
             ) from error
     parts = [
         arrow_array([b"" if pair is None else pair[at] for pair in pairs], pa.binary())

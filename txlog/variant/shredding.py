@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
-from txlog.base.errors import DataFileError, InvalidInputError
+from txlog.base.errors import DataFileError, InvalidInputError, reason_of
 from txlog.schema.arrow import arrow_type, is_list
 from txlog.schema.types import PrimitiveType
 from txlog.variant.builder import (
@@ -127,8 +127,7 @@ def unshred(array: pa.Array, *, path: str = "", column: str = "") -> pa.StructAr
     try:
         return _unshred(_plain(array))
     except (MalformedError, InvalidInputError, pa.ArrowException, UnicodeError) as error:
-        reason = error.reason if isinstance(error, InvalidInputError) else str(error)
-        raise _bad(reason, path, column) from error
+        raise _bad(reason_of(error), path, column) from error
     except RecursionError as error:
         raise _bad("its type is nested too deeply", path, column) from error
 

@@ -15,6 +15,7 @@ from txlog.actions.stats_text import stats_json
 from txlog.base.errors import (
     DataFileError,
     SchemaMismatchError,
+    reason_of,
 )
 from txlog.base.observe import creating
 from txlog.commit.app_versions import (
@@ -187,7 +188,7 @@ def _footer(store: Store, info: ObjectInfo) -> FileFooter:
         raise DataFileError(
             path=info.name,
             version=0,
-            reason=f"the file cannot be read as Parquet: {error}",
+            reason=f"the file cannot be read as Parquet: {reason_of(error)}",
             remedy="Nothing was committed. Move the file away, or write it again",
         ) from error
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array
-from txlog.base.errors import SchemaMismatchError, not_installed
+from txlog.base.errors import SchemaMismatchError, not_installed, reason_of
 from txlog.base.threads import map_ahead
 from txlog.base.thresholds import Threshold
 from txlog.extend import is_litter
@@ -282,7 +282,7 @@ def _decoded(raw: _Raw, content: bytes, limits: Limits) -> tuple[int, int, str]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise unfit(f"has {too_many}") from error
     except Exception as error:  # Pillow raises errors of any class for other bytes.
-        raise unfit(f"is not a readable image: {error}") from error
+        raise unfit(f"is not a readable image: {reason_of(error)}") from error
     return width, height, kind
 
 
