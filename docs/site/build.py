@@ -39,6 +39,7 @@ GROUPS = {
         "txlog.table.indexes.TableIndexes",
         "txlog.table.merge.TableMerger",
         "txlog.table.transaction.TableTransaction",
+        "txlog.table.follow.TableChange",
     ],
     "Scan": ["Scan", "sql", "Explanation", "Changes", "Expression", "col", "lit", "progress"],
     "Write": ["write", "write_fragments", "convert_to_delta", "Outcome", "WriteOptions",

@@ -100,6 +100,13 @@ def test_converting(tmp_path: Path) -> None:
     assert table.to_arrow().to_pylist() == [{"n": 1, "p": 1}, {"n": 2, "p": 1}]
 
 
+def test_following(table: txlog.Table) -> None:
+    table.at().delete("n = 1")
+    (change,) = table.follow(timeout_s=0)
+    assert (change.version, change.operation, change.table.count()) == (1, "DELETE", 3)
+    assert list(table.follow(token=change.token, until="latest")) == []
+
+
 def test_rows_that_do_not_fit(table: txlog.Table) -> None:
     uri, wrong = "memory://core-alone-quarantine", pa.table({"n": [0.5], "p": ["x"]})
     with pytest.raises(txlog.SchemaMismatchError):

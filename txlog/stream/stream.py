@@ -40,6 +40,17 @@ _LOOK_AGAIN_S = 10.0
 _LOOKS = 5  # The listings for one commit before a missing file raises.
 
 
+@dataclass(frozen=True)
+class Words:
+    """What errors about lost commits advise."""
+
+    anew: str = "Start the query with a new checkpoint"
+    skip: str = (
+        "Start the query with a new checkpoint, or set failOnDataLoss=false to continue without "
+        "the lost rows; delta.logRetentionDuration keeps commits for longer"
+    )
+
+
 class CommitsAhead:
     """Finds the commit of a version, which may exist, not exist yet, or no longer exist.
 
@@ -47,7 +58,15 @@ class CommitsAhead:
     to time it lists the log: a later version shows that the commit is lost.
     """
 
-    def __init__(self, store: Store, *, pass_over: bool, effects: Effects = REAL) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        pass_over: bool,
+        effects: Effects = REAL,
+        words: Words = Words(),
+    ) -> None:
+        self._words = words
         self._store = store
         self._pass_over = pass_over
         self._effects = effects
@@ -86,7 +105,7 @@ class CommitsAhead:
                 version=version - 1,
                 reason=f"the stream has read version {version - 1}, but the log does not have it: "
                 "the table was removed, replaced or restored from a copy",
-                remedy="Start the query with a new checkpoint",
+                remedy=self._words.anew,
             )
         if last < version:
             return None
@@ -99,11 +118,9 @@ class CommitsAhead:
         raise NotFoundError(
             path=self._store.root,
             version=version,
-            reason=f"the commit of version {version} was cleaned up before the stream read it; "
+            reason=f"the commit of version {version} was cleaned up before it was read; "
             + (f"the log goes on with version {kept}" if kept else "only a checkpoint is left"),
-            remedy="Start the query with a new checkpoint, or set failOnDataLoss=false to "
-            "continue without the lost rows; delta.logRetentionDuration keeps commits for "
-            "longer",
+            remedy=self._words.skip,
         )
 
     @property

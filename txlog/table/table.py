@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.snapshot.time_travel import OutOfRange
     from txlog.table.alter import TableAlter
+    from txlog.table.follow import TableChange
     from txlog.table.fragment import TableFragments
     from txlog.table.history import History
     from txlog.table.indexes import TableIndexes
@@ -1098,6 +1099,98 @@ class Table(Handle, RowVerbs):
             engine=self._context.engine, latest=self._snapshot,
         )  # fmt: skip
         return replace(changes, plan=changes.plan.for_arrow())
+
+    def _feed(self, first: int, columns: list[str] | None, where: Expression | None) -> Changes:
+        """Return the changes from a version up to this one."""
+        from txlog.changes.changes import plan_feed
+
+        changes = plan_feed(
+            self._context.store, self._snapshot, first, columns=columns, where=where,
+            engine=self._context.engine,
+        )  # fmt: skip
+        return replace(changes, plan=changes.plan.for_arrow())
+
+    def follow(
+        self,
+        start: int | str | None = None,
+        *,
+        token: str | None = None,
+        until: int | Literal["latest"] | None = None,
+        timeout_s: float | None = None,
+        poll_s: float = 1.0,
+        changes: bool = False,
+        columns: list[str] | None = None,
+        where: Where = None,
+    ) -> Iterator[TableChange[Table]]:
+        """Yield the versions of the table, one after the other, and wait for those to come::
+
+            for change in table.follow(timeout_s=60):
+                print(change.version, change.operation, change.table.count())
+                save(change.token)
+
+        Every version comes exactly once and in order, whoever commits it. This object stays at its
+        version.
+
+        Parameters
+        ----------
+        start
+            The first version, or the name of a pin. Default: the one after the version of this
+            object.
+        token
+            Instead of `start`: the `token` of a change, after which to continue.
+        until
+            The last version; `latest`: the one that is the latest at the call. Default: none is
+            the last.
+        timeout_s
+            End if no new version came for so many seconds; 0 does not wait. Default: wait for ever.
+        poll_s
+            The most seconds between two looks at the log. The first ones are shorter.
+        changes
+            Give each change the rows that it changed, from the change data feed (`change.rows`),
+            which the table must record.
+        columns, where
+            With `changes`: the columns and the rows to read, as for `Table.changes`.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version, or it was cleaned up before it was reached, or the table is
+            gone.
+        InvalidInputError
+            An argument is wrong, or the token is of another table.
+        CommitConflictError
+            Another table has replaced this one.
+        UnsupportedFeatureError
+            With `changes`: the table does not record them. If it stops to do so while it is
+            followed, `change.rows` raises.
+        """
+        require_flags(changes=changes)
+        from txlog.expressions.sql import as_expression
+        from txlog.table.follow import follow
+
+        if not changes and (columns is not None or where is not None):
+            raise InvalidInputError(
+                argument="columns" if where is None else "where",
+                reason="only the rows of changes have columns",
+                remedy="Pass changes=True, or omit it",
+            )
+        predicate = as_expression(where, self._zone)
+
+        def feed(table: Table) -> Changes:
+            return table._feed(table.version, columns, predicate)
+
+        return follow(
+            self._context,
+            self._snapshot,
+            self._latest(),
+            self.at,
+            start=start,
+            token=token,
+            until=until,
+            timeout_s=timeout_s,
+            poll_s=poll_s,
+            feed=feed if changes else None,
+        )
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)

@@ -76,6 +76,18 @@ def test_append_with_a_quarantine(table: txlog.Table, tmp_path: Path, capsys: An
     assert table.refresh().count() == 4
 
 
+def test_follow(table: txlog.Table, capsys: Any) -> None:
+    table.delete("n = 1")
+    assert run(["follow", table.uri, "--start", "0", "--timeout", "0"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["version 0: CREATE TABLE AS SELECT", "version 1: DELETE"]
+    assert run(["follow", table.uri, "--start", "0", "--until", "1", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["version"] for line in lines] == [0, 1]
+    assert run(["follow", table.uri, "--token", lines[0]["token"], "--timeout", "0"]) == 0
+    assert capsys.readouterr().out == "version 1: DELETE\n"
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_merge(table: txlog.Table, tmp_path: Path, name: str, capsys: Any) -> None:
     WRITERS[name](NEW, tmp_path / name)

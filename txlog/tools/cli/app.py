@@ -34,6 +34,7 @@ from txlog.tools.cli.output import (
     plain_warnings,
     print_error,
     print_json,
+    print_line,
     print_outcome,
     print_rows,
     print_table,
@@ -236,6 +237,31 @@ def show(
         print_json(fact)
     else:
         print_table("", ["", ""], [[name, value] for name, value in fact.items()])
+
+
+@app.command()
+def follow(
+    table: TableUri,
+    start: Annotated[
+        int | None, typer.Option(min=0, help="The first version. Default: the next one.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Instead of it: the token of a version, to go on after it.")
+    ] = None,
+    until: Annotated[int | None, typer.Option(min=0, help="The last version.")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, help="End if no version came for so many seconds. Default: wait."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print each version as it is committed; --json prints a line of JSON for each."""
+    for one in opened(table).follow(start, token=token, until=until, timeout_s=timeout):
+        if json:
+            found = {**one.info, "token": one.token}
+            print_line(found)
+        else:
+            print_text(f"version {one.version}: {one.operation or 'unknown operation'}")
 
 
 @app.command()

@@ -233,6 +233,7 @@ EXAMPLES = {
     "sql": 'sql "SELECT carrier, max(delay) FROM flights GROUP BY carrier"',
     "show": "show flights",
     "history": "history flights --limit 3",
+    "follow": "follow flights --start 0 --timeout 0",
     "schema": "schema flights --version 0",
     "files": "files flights --json",
     "fragments": "fragments flights",

@@ -130,6 +130,13 @@ def print_json(value: Any) -> None:
     _write(data.decode() + "\n")
 
 
+def print_line(value: Any) -> None:
+    """Print a value as JSON on one line, at once; otherwise as `print_json`."""
+    _write(orjson.dumps(_for_json(value), default=_as_json).decode() + "\n")
+    with writing():
+        sys.stdout.flush()
+
+
 def _for_json(value: Any) -> Any:
     """Return a value that orjson writes without loss; it would write NaN as null."""
     if isinstance(value, dict):
