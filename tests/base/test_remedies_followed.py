@@ -53,7 +53,7 @@ def evaluated(code: str, table: txlog.Table, **names: Any) -> Any:
     """Return the value of a piece of Python in a remedy about a table."""
     space = {"txlog": txlog, "pa": pa, "pyarrow": pa, "col": txlog.col, "Table": table, "t": table}
     text = re.sub(r"\(…\)", "()", code).replace("…", "...")
-    if re.match(r"(alter|optimize|maintenance|pins|indexes|restore|history)\b", text):
+    if re.match(r"(alter|optimize|maintenance|pins|branches|indexes|restore|history)\b", text):
         text = f"t.{text}"
     return eval(text, space | names)
 
@@ -247,6 +247,17 @@ def torn(path: Path) -> txlog.Table:
     file = path / "_delta_log" / f"{1:020}.json"
     file.write_bytes(file.read_bytes()[:30])
     return txlog.Table(path, version=0)
+
+
+def with_a_lost_branch(path: Path) -> txlog.Table:
+    """A branch whose base another engine has deleted from the log."""
+    table = plain(path)
+    table.append(ROWS)
+    table.branches.create("b", 0)
+    table.maintenance.checkpoint()
+    for version in (0, 1):
+        (path / "_delta_log" / f"{version:020}.json").unlink()
+    return txlog.Table(path)
 
 
 def with_a_lost_pin(path: Path) -> txlog.Table:
@@ -711,6 +722,15 @@ CASES: dict[str, Case] = {
     ),
     "snapshot/references.py: maintenance.forget_clone('x')": Case(
         with_a_broken_clone, lambda t: t.vacuum(), (called,)
+    ),
+    "snapshot/branches.py: Table.branches.create": Case(
+        plain, lambda t: txlog.Table(t.uri, branch="b"), (given("b"),)
+    ),
+    "snapshot/references.py: branches.discard('x')": Case(
+        with_a_lost_branch, lambda t: t.maintenance.expire(0), (called,)
+    ),
+    "verbs/vacuum.py: branches.discard('x')": Case(
+        with_a_lost_branch, lambda t: t.vacuum(), (called,)
     ),
     "snapshot/references.py: Table.pins.create": Case(plain, open_at("p"), (given("p"),)),
     "snapshot/time_travel.py: history()": Case(plain, open_at(1.5), (version_of_history,)),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pyroaring import BitMap64
 
@@ -22,18 +23,22 @@ import txlog
 from tests.verb_calls import delete_found
 from txlog import verbs
 from txlog.base.effects import Effects
+from txlog.base.errors import CommitConflictError
 from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation
 from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.extend import context_of as context_of_table
+from txlog.snapshot.branches import registry_of
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import RegisteredClone, clones_of
 from txlog.store.base import Store
+from txlog.store.branches import BranchStore
 from txlog.store.memory import MemoryStore
 from txlog.testing import CrashingStore
 from txlog.verbs.append import Append
+from txlog.verbs.branches import CreateBranch, DiscardBranch, PublishBranch, ReopenBranch
 from txlog.verbs.clone import CloneOptions, _Clone, clone
 from txlog.verbs.cluster import Cluster
 from txlog.verbs.columns import GiveValues
@@ -154,6 +159,29 @@ def with_pin(context: Context) -> None:
     plain(context).pins.create("good", version=2)
 
 
+def with_branch(context: Context) -> None:
+    """Make a table with a branch that has commits."""
+    table = plain(context)
+    table.branches.create("audit", version=3)
+    branch = branch_of(context.store)
+    branch.append(rows(30, 35))
+    branch.delete("id = 1")
+
+
+def branch_of(store: Store) -> txlog.Table:
+    """Open the branch of the table in a store, which is open."""
+    (entry,) = registry_of(load_snapshot(store)).open
+    return opened(BranchStore.of(store, entry.chain))
+
+
+def has_no_branch(store: Store) -> None:
+    """Raise if the branch is open, or if a log of it can be written."""
+    assert not registry_of(load_snapshot(store)).open
+    for entry in registry_of(load_snapshot(store)).branches:
+        with pytest.raises(CommitConflictError):
+            opened(BranchStore.of(store, entry.chain)).append(rows(40, 41))
+
+
 def with_clone(context: Context) -> None:
     plain(context)
     _clone_beside(context, register=True)
@@ -260,6 +288,7 @@ class Case:
     retries: bool = True
     hours: int = 0  # How old the files of the base are for it.
     new: bool = False  # Whether it makes the table.
+    gives_up: int = 0  # How many versions it makes to give up after a failure.
     between: Run | None = None  # A verb that makes what the table may be between two commits.
     holds: Callable[[Store], object] = lambda _: None  # Raises if the end is not as it should be.
 
@@ -482,6 +511,24 @@ CASES: dict[str, Case] = {
     "cluster by": on(lambda t: t.alter.cluster_by("id", txn=TXN), ClusterBy),
     "pin": on(lambda t: t.pins.create("good", version=2, txn=TXN), SetPin),
     "unpin": on(lambda t: t.pins.delete("good", txn=TXN), DropPin, make=with_pin),
+    "create a branch": on(lambda t: t.branches.create("audit", txn=TXN), CreateBranch),
+    "publish a branch": on(
+        lambda t: t.branches.publish("audit", txn=TXN),
+        PublishBranch,
+        make=with_branch,
+        gives_up=1,
+        holds=has_no_branch,
+    ),
+    "discard a branch": on(
+        lambda t: t.branches.discard("audit", txn=TXN),
+        DiscardBranch,
+        make=with_branch,
+        gives_up=1,
+        holds=has_no_branch,
+    ),
+    "open a branch again": of(
+        lambda t: ReopenBranch(registry_of(t.snapshot).open[0]), ReopenBranch, make=with_branch
+    ),
     "register a clone": of(
         lambda t: RegisterClone(RegisteredClone("an-id", beside(context_of_table(t).store).root)),
         RegisterClone,

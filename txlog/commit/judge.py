@@ -33,6 +33,7 @@ from txlog.fragments.ids import ID_APP, ID_TAG, tagged_ids, valid_id
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import canonical_key, canonical_keys
 from txlog.protocol.access import features_of
+from txlog.snapshot.branches import SEAL
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import file_bounds
@@ -309,6 +310,11 @@ def _by_name(intent: Intent, winner: Commit) -> Iterator[Verdict]:
     if intent.kind in _OF_ROWS and (intent.metadata is not None or intent.protocol is not None):
         yield Verdict("redo", "CON-4", reason="committed")
     theirs = {action.domain for _, action in winner.controls if isinstance(action, DomainMetadata)}
+    if any(
+        isinstance(action, DomainMetadata) and action.domain == SEAL and not action.removed
+        for _, action in winner.controls
+    ):
+        yield Verdict("fail", "CON-16", reason="closed the branch")
     shared = theirs & {action.domain for action in intent.domains} - {_ROW_TRACKING}
     if shared:
         outcome: Answer = "redo" if intent.kind == "restore" else "fail"

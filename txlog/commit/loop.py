@@ -213,13 +213,17 @@ def has_vectors(intent: Intent) -> bool:
 
 
 def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
-    """Return the highest assigned fragment id.
+    if snapshot is None or not intent.adds:
+        return -1
+    return highest_fragment_id(store, snapshot)
+
+
+def highest_fragment_id(store: Store, snapshot: Snapshot) -> int:
+    """Return the highest assigned fragment id; -1 if there is none.
 
     For the files of a checkpoint, the recorded id is enough, so the cost of a commit does not
     depend on the table's size. The tags of other writers' files are read once.
     """
-    if snapshot is None or not intent.adds:
-        return -1
     recorded = snapshot.transaction_version(ID_APP)
     if recorded is not None:
         return max(recorded, snapshot.tail.highest_id)

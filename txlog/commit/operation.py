@@ -53,6 +53,7 @@ from txlog.commit.judge import Verdict
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, prepare, wait_by_turns
 from txlog.protocol.access import require_writable
 from txlog.protocol.properties import UNIQUE_PREFIX
+from txlog.snapshot.branches import sealed_by
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.load import refresh
 from txlog.snapshot.snapshot import Snapshot
@@ -633,8 +634,12 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
     ------
     UnsupportedFeatureError
         The table lists features that txlog cannot write, or is append-only.
+    CommitConflictError
+        It is a branch, and it is closed.
     """
     snapshot.memo(_require_writable)
+    if sealed_by(snapshot) is not None:
+        raise closed_branch(snapshot)
     if removes_rows and snapshot.is_active("appendOnly"):
         raise UnsupportedFeatureError(
             path=snapshot.root,
@@ -642,6 +647,19 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
             reason="the table is append-only: rows cannot be removed or changed",
             remedy="Set delta.appendOnly to false first if rows should be removed",
         )
+
+
+def closed_branch(snapshot: Snapshot) -> CommitConflictError:
+    """Return the error for a write to a branch whose log is closed (BRA-15)."""
+    return CommitConflictError(
+        version=snapshot.version,
+        rule="CON-16",
+        path=snapshot.root,
+        reason="the branch is closed: it was published or discarded, or a publish of it has not "
+        "finished",
+        remedy="Nothing was committed. Write to the table, or to another branch. If the branch is "
+        "still open, publish or discard it again",
+    )
 
 
 def _require_writable(snapshot: Snapshot) -> None:

@@ -65,6 +65,8 @@ _ROWS = (
     # txlog's own features: spec/fragments.md and spec/unique_keys.md.
     Feature("txlog.fragments", "reader-writer", "yes"),
     Feature("txlog.uniqueKeys", "writer", "yes"),
+    # A draft (spec/branches.md), so its final name is not known.
+    Feature("tableBranching-dev", "writer", "yes"),
     Feature("catalogManaged", "reader-writer", "no"),
     Feature("catalogOwned-preview", "reader-writer", "no"),
 )  # fmt: skip
@@ -75,6 +77,7 @@ FEATURES: dict[str, Feature] = {row.name: row for row in _ROWS}
 REQUIRES: dict[str, tuple[str, ...]] = {
     "rowTracking": ("domainMetadata",),
     "clustering": ("domainMetadata",),
+    "tableBranching-dev": ("domainMetadata",),
     "icebergCompatV1": ("columnMapping",),
     "icebergCompatV2": ("columnMapping",),
     "icebergCompatV3": ("columnMapping", "rowTracking", "domainMetadata"),
@@ -88,7 +91,7 @@ REQUIRES: dict[str, tuple[str, ...]] = {
 CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 
 # Features of a log or its catalog: they say nothing about the files of the table.
-OF_THE_LOG = frozenset({"checkpointProtection"}) | CATALOG_MANAGED
+OF_THE_LOG = frozenset({"checkpointProtection", "tableBranching-dev"}) | CATALOG_MANAGED
 
 # The property that enables a feature.
 ACTIVATION = {

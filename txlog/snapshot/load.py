@@ -29,10 +29,12 @@ from txlog.log.names import COMPACTED, LOG_FOLDER, LogFile, commit_name, log_pat
 from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints, rebuildable
 from txlog.protocol.access import is_stamped
 from txlog.reconcile.files import Controls, controls_of, newest
+from txlog.snapshot.branches import require_branch
 from txlog.snapshot.commits import Commit, DamagedError, read_commit, read_commits, read_deltas
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
 from txlog.store.base import Store, is_far, naming
+from txlog.store.branches import Chain, finds_branches
 
 
 def list_log(
@@ -129,6 +131,18 @@ def load_snapshot(
     """
     with naming(store):
         return _load_sound(store, version, unusable, catalog)
+
+
+@finds_branches
+def find_branch(store: Store, name: str) -> Chain:
+    """Return the open branch of a table by its name, from the table's latest version.
+
+    Raises
+    ------
+    NotFoundError
+        There is none. Other errors as for `load_snapshot`.
+    """
+    return require_branch(load_snapshot(store), name).chain
 
 
 _CLEANUPS = 5  # The listings during one load before a missing file raises.

@@ -14,6 +14,7 @@ import orjson
 
 from txlog.actions.table import DomainMetadata
 from txlog.base.errors import InvalidInputError, InvalidTypeError, LogCorruptError, NotFoundError
+from txlog.snapshot.branches import REGISTRY, SEAL, Branch, registry_of
 from txlog.snapshot.snapshot import Snapshot
 
 PIN_PREFIX = "txlog.pin."
@@ -29,6 +30,7 @@ class Held:
     version: int
     holder: str
     remedy: str  # What to do so that the version is not kept any more.
+    onward: bool = False  # Whether the commits after it are kept, too.
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +171,22 @@ def _attempt(snapshot: Snapshot, domain: DomainMetadata, one: Any) -> CloneAttem
 
 
 def held_versions(snapshot: Snapshot, now_ms: int) -> list[Held]:
-    """Return the versions that pins and clones that are being made keep; errors as for `pins_of`.
+    """Return the versions that pins, open branches, and clones that are being made keep.
 
-    `now_ms` is the time in milliseconds since the epoch.
+    `now_ms` is the time in milliseconds since the epoch. Errors as for `pins_of`.
     """
     clones = (held for clone in clones_of(snapshot) for held in clone.held(now_ms))
-    return [*(pin.held for pin in pins_of(snapshot).values()), *clones]
+    branches = (_held_by(branch) for branch in registry_of(snapshot).open)
+    return [*(pin.held for pin in pins_of(snapshot).values()), *clones, *branches]
+
+
+def _held_by(branch: Branch) -> Held:
+    return Held(
+        branch.base_version,
+        f"the branch {branch.name!r}",
+        f"discard the branch with branches.discard({branch.name!r})",
+        onward=True,
+    )
 
 
 def reference_domain(snapshot: Snapshot, prefix: str, name: str) -> DomainMetadata | None:
@@ -186,8 +198,8 @@ def reference_domain(snapshot: Snapshot, prefix: str, name: str) -> DomainMetada
 
 
 def is_reference(domain: str) -> bool:
-    """Return whether a domain contains a pin or a clone, which belong to one table only."""
-    return domain.startswith((PIN_PREFIX, CLONE_PREFIX))
+    """Return whether a domain contains pins, clones or branches, which belong to one table only."""
+    return domain.startswith((PIN_PREFIX, CLONE_PREFIX)) or domain in (REGISTRY, SEAL)
 
 
 def _domains(snapshot: Snapshot, prefix: str) -> list[tuple[str, DomainMetadata]]:

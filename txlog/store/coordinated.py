@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
-from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
+from txlog.log.names import LOG_FOLDER, commit_name, parse_name
 from txlog.store.base import ForwardingStore, ObjectInfo, Put, Store, is_far, is_there
 from txlog.store.coordinators import CommitCoordinator, CommitEntry
 
 _LOG = f"{LOG_FOLDER}/"
+_OF_BRANCH = ["_branches", LOG_FOLDER]
 Listed = TypeVar("Listed", bound=tuple[Any, ...])  # A name with its size and time.
 
 
@@ -121,7 +122,9 @@ class CoordinatedStore(ForwardingStore):
         except NotFoundError:
             # Only a commit whose previous one was copied has an entry. On a near store, this look
             # is cheaper than a question to the coordinator.
-            previous = None if is_far(self.inner) else _previous(path)
+            # Before the first commit of a branch, its own log has none.
+            is_plain = path.count("/") == 1 and not is_far(self.inner)
+            previous = _previous(path) if is_plain else None
             if previous is not None and not is_there(self.inner, previous):
                 raise
             if not self._finished(path):
@@ -132,14 +135,14 @@ class CoordinatedStore(ForwardingStore):
         """Yield the files of a folder whose names are not below `name`, by name, ascending."""
         if not _is_log(folder):
             return self.inner.list_after(folder, name)
-        return iter(self._with_next(list(self.inner.list_after(folder, name)), name))
+        return iter(self._with_next(folder, list(self.inner.list_after(folder, name)), name))
 
     def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
         """Return the files of `list_after`."""
         found = self.inner.list_briefly(folder, name)
-        return self._with_next(list(found), name) if _is_log(folder) else found
+        return self._with_next(folder, list(found), name) if _is_log(folder) else found
 
-    def _with_next(self, listed: list[Listed], name: str) -> list[Listed]:
+    def _with_next(self, folder: str, listed: list[Listed], name: str) -> list[Listed]:
         """Return a listing of the log with the commits after it that have only an entry.
 
         A writer copies the previous commit before it inserts its own entry, so only the commit
@@ -149,7 +152,7 @@ class CoordinatedStore(ForwardingStore):
         since = int(name) if name.isdecimal() else 0
         files = [parse_name(file[0]) for file in listed]
         last = max((file.last_version for file in files if file is not None), default=since - 1)
-        while self._finished(path := log_path(commit_name(max(last + 1, since)))):
+        while self._finished(path := f"{folder.strip('/')}/{commit_name(max(last + 1, since))}"):
             try:
                 info = self.inner.info(path)
             except NotFoundError:  # It was copied once, and was deleted since.
@@ -161,14 +164,17 @@ class CoordinatedStore(ForwardingStore):
 
 def _previous(path: str) -> str | None:
     """Return the path of the commit before a commit; None for other files and version 0."""
-    file = parse_name(path.removeprefix(_LOG)) if path.startswith(_LOG) else None
+    folder, _, name = path.rpartition("/")
+    file = parse_name(name) if _is_log(folder) else None
     if file is None or file.kind != "commit" or file.version == 0:
         return None
-    return log_path(commit_name(file.version - 1))
+    return f"{folder}/{commit_name(file.version - 1)}"
 
 
 def _is_log(folder: str) -> bool:
-    return folder.strip("/") == LOG_FOLDER
+    """Return whether a folder is the log of the table or of one of its branches."""
+    steps = folder.strip("/").split("/")
+    return steps[0] == LOG_FOLDER and (len(steps) == 1 or steps[1:2] + steps[3:] == _OF_BRANCH)
 
 
 def _path_of(path: str, temp_path: str) -> str:

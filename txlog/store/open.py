@@ -9,6 +9,7 @@ from typing import Any
 from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.store.base import OWN_OPTIONS, Store, is_confined, leads_out, same_store
+from txlog.store.branches import BranchStore, branch_option, without_branch
 from txlog.store.local.disk import disk_of, links_below
 from txlog.store.local.local import LocalStore
 
@@ -32,7 +33,7 @@ def open_store(
         How to connect: object_store's keys, such as `AWS_REGION`, and those of fsspec. txlog's own
         options are `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`, `txlog.paths`
         (`inside` or `anywhere`), and `txlog.durability`: `relaxed` does not wait for a local disk
-        (rule GUA-8).
+        (rule GUA-8). `txlog.branch` opens a branch of the table by its name (spec/branches.md).
 
     Raises
     ------
@@ -56,20 +57,30 @@ def open_store(
     text = os.fspath(uri)
     if not isinstance(text, str) or not text.strip():
         raise InvalidInputError(argument="uri", reason="a path or URI was expected as a string")
-    options = dict(storage_options or {})
+    branch = branch_option(storage_options or {})
+    options = without_branch(storage_options or {})
     is_confined(options)  # A wrong value raises here.
     scheme = scheme_of(text)
     if scheme is None or scheme == "file":
         is_uri = is_file_uri(text)
         plain = file_path(text, decode=True) if is_uri else os.path.expanduser(text)
-        return _coordinated(LocalStore(_absolute(plain), options, disk_of(options)))
+        return _branched(
+            _coordinated(LocalStore(_absolute(plain), options, disk_of(options))), branch
+        )
     if "\0" in text:
         raise InvalidInputError(argument="uri", reason="a URI must not contain a NUL character")
     if scheme == "memory":
         from txlog.store.memory import MemoryStore
 
-        return MemoryStore("memory://" + text[len("memory://") :].strip("/"), options)
-    return _coordinated(_remote(text.rstrip("/") if not text.endswith("://") else text, options))
+        place = "memory://" + text[len("memory://") :].strip("/")
+        return _branched(MemoryStore(place, options), branch)
+    root = text.rstrip("/") if not text.endswith("://") else text
+    return _branched(_coordinated(_remote(root, options)), branch)
+
+
+def _branched(store: Store, branch: str | None) -> Store:
+    """Return a store, or its view of a branch."""
+    return store if branch is None else BranchStore(store, branch)
 
 
 def _coordinated(store: Store) -> Store:

@@ -64,7 +64,6 @@ OF_TABLE = {
         'df.astype({"n": "int32"})',
         'txlog.sql("SELECT CAST(n AS INT) AS n FROM t", {"t": t})',
     ),
-    "branches": ("pylance", "ds.branches", "t.clone(new, shallow=True)"),
     "cast": (
         "pandas, polars and pyarrow",
         'df.cast({"n": pl.Int32})',
@@ -98,7 +97,7 @@ OF_TABLE = {
     "config": ("pylance", "ds.config()", "t.properties"),
     "copy": ("pandas, polars and pyarrow", "df.copy()", "t.clone(new)"),
     "count_rows": ("pylance", "ds.count_rows()", "t.count()"),
-    "create_branch": ("pylance", 'ds.create_branch("trial", 1)', "t.clone(new, shallow=True)"),
+    "create_branch": ("pylance", 'ds.create_branch("trial", 1)', 't.branches.create("trial", 1)'),
     "create_checkpoint": ("deltalake", "dt.create_checkpoint()", "t.maintenance.checkpoint()"),
     "create_index": ("pylance", "ds.create_index(…)", 't.indexes.create("n")'),
     "create_scalar_index": (

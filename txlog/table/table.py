@@ -29,6 +29,7 @@ from txlog.base.threads import Engine
 from txlog.commit.context import Context, Lookups
 from txlog.snapshot.time_travel import require_out_of_range, snapshot_at
 from txlog.store.base import threads_for
+from txlog.store.branches import branch_name, with_branch, without_branch
 from txlog.store.open import open_store
 from txlog.table.handle import Handle, OpenVersion
 from txlog.table.row_verbs import RowVerbs
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.snapshot.time_travel import OutOfRange
     from txlog.table.alter import TableAlter
+    from txlog.table.branches import TableBranches
     from txlog.table.follow import TableChange
     from txlog.table.fragment import TableFragments
     from txlog.table.history import History
@@ -105,6 +107,10 @@ class Table(Handle, RowVerbs):
         The time zone of dates and times in predicates and in values as SQL: `America/New_York` or
         `+05:30`. Default: that of the session with an engine of Spark, else UTC. Constraints and
         generated columns are always in UTC, and so is `timestamp`.
+    branch
+        The name of an open branch of the table (`Table.branches`). Default: the table itself.
+        `storage_options={"txlog.branch": "audit"}` does the same, also where only options are
+        passed on.
     engine
         Runs the work over many files for reading and writing. Default: threads of this process.
         `txlog.spark_ext.SparkEngine(spark)` runs it on Spark's executors, and only the results come
@@ -113,7 +119,7 @@ class Table(Handle, RowVerbs):
     Raises
     ------
     NotFoundError
-        There is no table, no such version, or no version at that time.
+        There is no table, no such version, no version at that time, or no such branch.
     UnsupportedFeatureError
         Reading the table needs features that txlog lacks. The error names all of them.
     LogCorruptError
@@ -131,13 +137,14 @@ class Table(Handle, RowVerbs):
         catalog_commits: CatalogCommits | None = None,
         index_cache: str | os.PathLike[str] | None = None,
         time_zone: str | None = None,
+        branch: str | None = None,
         engine: Engine | None = None,
     ) -> None:
         if time_zone is not None:
             from txlog.expressions.zones import known_zone
 
             known_zone(time_zone)  # It raises.
-        store = open_store(uri, storage_options)
+        store = open_store(uri, with_branch(storage_options, branch))
         lookups = Lookups(None if index_cache is None else os.fspath(index_cache))
         context = Context(
             store, engine=engine or threads_for(store), time_zone=time_zone, lookups=lookups
@@ -166,7 +173,8 @@ class Table(Handle, RowVerbs):
         return table
 
     def __repr__(self) -> str:
-        return f"txlog.Table({without_secrets(self.uri)!r}, version={self.version})"
+        branch = "" if self.branch is None else f", branch={self.branch!r}"
+        return f"txlog.Table({without_secrets(self.uri)!r}, version={self.version}{branch})"
 
     if not TYPE_CHECKING:  # A type checker knows the names that there are.
 
@@ -391,6 +399,7 @@ class Table(Handle, RowVerbs):
 
         here = self._context
         options = here.store.options if storage_options is None else storage_options
+        options = options if storage_options is not None else without_branch(options)
         there = Context(open_store(target, options), here.effects, here.engine, here.time_zone)
         snapshot = self._snapshot
         if version is not None or timestamp is not None:
@@ -478,6 +487,11 @@ class Table(Handle, RowVerbs):
     def uri(self) -> str:
         """The location of the table."""
         return self._context.store.root
+
+    @property
+    def branch(self) -> str | None:
+        """The name of the branch; None for the table itself."""
+        return branch_name(self._context.store)
 
     @property
     def version(self) -> int:
@@ -1380,6 +1394,13 @@ class Table(Handle, RowVerbs):
         from txlog.table.indexes import TableIndexes
 
         return TableIndexes(self)
+
+    @property
+    def branches(self) -> TableBranches:
+        """Branches: create, list, publish, discard; `Table(uri, branch=…)` opens one."""
+        from txlog.table.branches import TableBranches
+
+        return TableBranches(self)
 
     @property
     def pins(self) -> TablePins:

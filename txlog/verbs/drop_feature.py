@@ -69,11 +69,13 @@ from txlog.schema.types import (
     StructType,
     types_in,
 )
+from txlog.snapshot.branches import BRANCHING, REGISTRY, registry_of
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, refresh
 from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+from txlog.store.branches import require_main
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.expire import oldest_version, protected_before
 from txlog.verbs.features import ProtocolChange
@@ -149,6 +151,7 @@ def drop_feature(
     CommitConflictError
         `checkpointProtection` is to be dropped, and its versions are still there.
     """
+    require_main(context.store, "dropping a feature")
     operation = DropFeature(feature, truncate_history=truncate_history)
     operation.context = context  # For `change_of`, which runs before `execute`.
     require_app_version(txn)
@@ -440,6 +443,8 @@ def _cleaned(base: Snapshot, feature: str) -> _Cleaned:
         case "columnMapping" if base.mapping_mode != "none":
             ended = without_mapping(base, metadata)
             return _Cleaned(ended.metadata, ended.domains, _every, ended.rewrite)
+        case "tableBranching-dev":
+            return _Cleaned(metadata, _without_branches(base))
         case "clustering":
             return _Cleaned(metadata, _ended(base, CLUSTERING))
         case "typeWidening" if TYPE_CHANGES in str(base.metadata.schema_string):
@@ -527,6 +532,19 @@ def _settled_type(kind: DataType) -> DataType:
         case MapType(key, value):
             return replace(kind, key=_settled_type(key), value=_settled_type(value))
     return kind
+
+
+def _without_branches(base: Snapshot) -> tuple[DomainMetadata, ...]:
+    """Return the registry, removed; raise if a branch is open."""
+    opened = [branch.name for branch in registry_of(base).open]
+    if opened:
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(BRANCHING,),
+            reason=f"{len(opened)} branches are open, such as {opened[0]!r}",
+            remedy="Publish or discard them first",
+        )
+    return _ended(base, REGISTRY)
 
 
 def _ended(base: Snapshot, name: str) -> tuple[DomainMetadata, ...]:

@@ -37,6 +37,7 @@ from txlog.snapshot.references import Held, held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_until
 from txlog.store.base import ObjectInfo, Store, is_older
+from txlog.store.branches import branch_name, require_main
 from txlog.store.file_times import ahead_ms
 from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
@@ -78,6 +79,7 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
         Nothing was deleted.
     """
     store = context.store
+    require_main(store, "a clean-up of the log")
     ahead: int | None = None  # How far this process's clock is ahead of the store's.
     while True:
         now_ms = context.effects.now_ms() - (ahead or 0)
@@ -226,6 +228,8 @@ def plan_expiry(
         A version to keep cannot be rebuilt.
     """
     listed = list(files)
+    # Publishing a branch compares it with each commit after its base.
+    last_kept = min([last_kept, *(one.version for one in held if one.onward)])
     wanted = min(last_kept, hinted)
     base = max((at for at in complete_checkpoints(listed) if at <= wanted), default=-1)
     needed = {file: one for one in held for file in made_of(listed, one)}
@@ -363,11 +367,12 @@ def _named_by(store: Store, checkpoints: Iterable[LogFile]) -> set[str] | None:
 def expire_if_due(context: Context, snapshot: Snapshot) -> None:
     """Clean up the log after a checkpoint if the table's properties enable it.
 
-    If the oldest commit is within the retention, nothing else is read.
+    If the oldest commit is within the retention, nothing else is read. On a branch, nothing is
+    done.
     """
-    if not snapshot.properties.get("delta.enableExpiredLogCleanup"):
-        return
     store = context.store
+    if not snapshot.properties.get("delta.enableExpiredLogCleanup") or branch_name(store):
+        return
     listed = store.list_briefly(LOG_FOLDER, "")
     names = (file for name, *_ in listed if (file := parse_name(name)) and file.kind == "commit")
     oldest = next(names, None)  # Names of commits ascend like their versions.

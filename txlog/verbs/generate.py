@@ -16,6 +16,7 @@ from txlog.scan.files import uris_of
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import partition_folder
+from txlog.store.branches import require_main
 
 FOLDER = "_symlink_format_manifest"
 
@@ -39,6 +40,7 @@ def generate(context: Context, snapshot: Snapshot, mode: str) -> int:
             reason=f"{mode!r} is unknown",
             remedy="The one mode is symlink_format_manifest",
         )
+    require_main(context.store, "writing manifests, which are the table's,")
     require_table_writable(snapshot, removes_rows=False)
     context.store.require_writable()
     live = load_files(context.store, snapshot).live

@@ -36,6 +36,7 @@ from txlog.snapshot.references import (
     require_pin_name,
 )
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.branches import require_main, without_branch
 from txlog.store.open import open_store
 from txlog.store.places import same_place
 from txlog.verbs.restore import files_without, require_no_vacuum, require_there
@@ -90,7 +91,7 @@ class SetPin(Operation):
         )
         pin = Pin(self._pin, self._version, self._reason, self.context.effects.now_ms())
         parameters = {"name": pin.name, "version": pin.version}
-        pinned = _intent(base, self.name, pin.to_domain(), parameters)
+        pinned = _intent(self.context, base, self.name, pin.to_domain(), parameters)
         return replace(pinned, revives=True)
 
 
@@ -134,7 +135,7 @@ class DropPin(Operation):
         if domain is None:
             raise _no_pin(base, self._pin)
         gone = domain.model_copy(update={"removed": True})
-        return _intent(base, self.name, gone, {"name": self._pin})
+        return _intent(self.context, base, self.name, gone, {"name": self._pin})
 
 
 class RegisterClone(Operation):
@@ -176,7 +177,7 @@ class RegisterClone(Operation):
             clone = replace(clone, attempts=(*clone.attempts, attempt))
         if clone == known:
             return None
-        intent = _intent(base, self.name, clone.to_domain(), {"target": clone.uri})
+        intent = _intent(self.context, base, self.name, clone.to_domain(), {"target": clone.uri})
         return replace(intent, revives=True)
 
 
@@ -222,7 +223,9 @@ class FinishClone(Operation):
         domain = after.to_domain()
         if not after.is_made and not left:
             domain = domain.model_copy(update={"removed": True})
-        return _intent(base, self.name, domain, {"target": known.uri, "isMade": after.is_made})
+        return _intent(
+            self.context, base, self.name, domain, {"target": known.uri, "isMade": after.is_made}
+        )
 
 
 def _known(base: Snapshot, clone_id: str) -> RegisteredClone | None:
@@ -246,8 +249,8 @@ class ForgetClone(Operation):
             if domain is None:
                 raise
             gone = domain.model_copy(update={"removed": True})
-            return _intent(base, self.name, gone, {"target": self._target})
-        root = open_store(self._target, self.context.store.options).root
+            return _intent(self.context, base, self.name, gone, {"target": self._target})
+        root = open_store(self._target, without_branch(self.context.store.options)).root
         clone = next(
             (
                 one
@@ -264,7 +267,7 @@ class ForgetClone(Operation):
                 remedy=f"Choose from {known}" if known else "It knows none",
             )
         domain = clone.to_domain().model_copy(update={"removed": True})
-        return _intent(base, self.name, domain, {"target": clone.uri})
+        return _intent(self.context, base, self.name, domain, {"target": clone.uri})
 
 
 def _no_pin(base: Snapshot, name: str) -> NotFoundError:
@@ -277,8 +280,13 @@ def _no_pin(base: Snapshot, name: str) -> NotFoundError:
 
 
 def _intent(
-    base: Snapshot, operation: str, domain: DomainMetadata, parameters: Mapping[str, Any]
+    context: Context,
+    base: Snapshot,
+    operation: str,
+    domain: DomainMetadata,
+    parameters: Mapping[str, Any],
 ) -> Intent:
+    require_main(context.store, operation)
     protocol = upgraded(base.protocol, ["domainMetadata"])
     changes = protocol != base.protocol
     return Intent(

@@ -31,6 +31,7 @@ from txlog.snapshot.checksum import verify_checksum
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, older_sound, refresh
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.branches import require_main
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.doctor import checkpoint_faults, missing_files
 from txlog.verbs.settle import settle
@@ -115,6 +116,7 @@ def repair(
     `snapshot` is a version that the caller knows: the latest is loaded, or if it cannot be loaded,
     the newest that can.
     """
+    require_main(context.store, "a repair")
     require_user_metadata(user_metadata)
     cause = None
     try:

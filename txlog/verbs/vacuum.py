@@ -6,7 +6,7 @@ deleted, and it is made again if the table has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,13 +41,21 @@ from txlog.lookup.segments import read_paths
 from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path
+from txlog.snapshot.branches import registry_of
 from txlog.snapshot.commits import DamagedError, read_deltas
 from txlog.snapshot.live_files import fold_states, load_columns
 from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import RegisteredClone, clones_of, held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
-from txlog.store.base import Store, is_older, is_there, map_many
+from txlog.store.base import ObjectInfo, Store, is_older, is_there, map_many
+from txlog.store.branches import (
+    BRANCHES_FOLDER,
+    BranchStore,
+    closed_chains,
+    require_main,
+    without_branch,
+)
 from txlog.store.file_times import ahead_ms
 from txlog.store.open import open_store
 from txlog.store.places import NamesNeeded, absolute_keys, names_below
@@ -173,6 +181,7 @@ def vacuum(
     NotFoundError
         A version to keep, a pinned version, or a registered clone does not exist.
     """
+    require_main(context.store, "a vacuum")
     require_table_writable(snapshot, removes_rows=False)
     require_user_metadata(request.user_metadata)
     retention_ms(snapshot, request.hours, enforce=request.enforce)
@@ -206,7 +215,8 @@ def _round(
     listed = None
     if not request.lite:
         names = tracked(store.list_tree(""), None, about="files listed", step=_LISTED)
-        listed = listed_files(names, snapshot)
+        chains = list[ObjectInfo]()
+        listed = listed_files(_each(names, chains), snapshot)
     covered: dict[str, pa.Array] = {}  # For each segment of an index, the files that it covers.
     if listed is not None:
         segments, covered = _segments(store, snapshot)
@@ -219,7 +229,7 @@ def _round(
             files = files or load_columns(store, snapshot, _COLUMNS)
             found = _expired(files, cutoff_ms, snapshot.root)
         else:
-            found = listed
+            found = pa.concat_tables([listed, _closed(snapshot, chains)])
         asked = NamesNeeded(
             snapshot.root,
             flat(found["file"]),
@@ -257,6 +267,27 @@ def _round(
         snapshot, files = latest, None  # A restore may have brought files back.
     snapshot, deleted = log.carry_out(snapshot, gone)
     return _Round(decided, gone, deleted, snapshot)
+
+
+def _each(infos: Iterable[ObjectInfo], chains: list[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """Yield the files of a listing; those of the logs of branches are collected, too."""
+    for info in infos:
+        if info.name.startswith(BRANCHES_FOLDER):
+            chains.append(info)
+        yield info
+
+
+def _closed(snapshot: Snapshot, chains: Sequence[ObjectInfo]) -> pa.Table:
+    """Return the files of the logs of branches that are not open, as `listed_files` does (BRA-41).
+
+    Temporary files are in the listing anyway.
+    """
+    known = [branch.id for branch in registry_of(snapshot).open]
+    found = [one for one in closed_chains(known, chains) if not one.name.endswith(".tmp")]
+    columns = [[one[place] for one in found] for place in range(3)]
+    kinds = DECISIONS.types[:3]
+    arrays = [arrow_array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    return pa.table(arrays, names=DECISIONS.names[:3])
 
 
 def _without_absent(store: Store, decided: pa.Table) -> pa.Table:
@@ -383,7 +414,12 @@ def needed_elsewhere(
     if kept_ms > retention_ms(snapshot, None, enforce=False):
         removed = _removed_since(store, snapshot, cutoff_ms)
         take(referenced(FileState(empty_rows(), removed), cutoff_ms))
+    each_of_branches(store, snapshot, cutoff_ms, take)
+    known = set[int]()
     for held in held_versions(snapshot, now_ms):
+        if held.version in known:
+            continue
+        known.add(held.version)
         try:
             each_referenced(store, load_snapshot(store, version=held.version), None, take)
         except (NotFoundError, LogCorruptError) as error:
@@ -396,7 +432,7 @@ def needed_elsewhere(
             "Nothing was deleted; if the clone no longer exists, call "
             f"Table.maintenance.forget_clone({clone.uri!r})"
         ):
-            theirs = open_store(clone.uri, store.options)
+            theirs = open_store(clone.uri, without_branch(store.options))
             latest = _latest_of(theirs, clone)
             if latest is None or latest.metadata.id != clone.id:
                 continue  # It is not made yet, or another table is at its place now.
@@ -410,6 +446,27 @@ def needed_elsewhere(
             theirs_too = partial(_take_of_clone, take, latest.root)
             each_referenced(theirs, latest, oldest_ms, theirs_too)
             needed_elsewhere(theirs, latest, kept, oldest_ms, theirs_too, visited)
+
+
+def each_of_branches(store: Store, snapshot: Snapshot, cutoff_ms: int, take: Take) -> None:
+    """Give `take` the keys of the files that open branches need, as `each_referenced` does.
+
+    Raises
+    ------
+    NotFoundError, LogCorruptError
+        A branch cannot be read, so it is unknown which files it needs.
+    """
+    for branch in registry_of(snapshot).open:
+        view = BranchStore.of(store, branch.chain)
+        try:
+            each_referenced(view, load_snapshot(view), cutoff_ms, take)
+        except (NotFoundError, LogCorruptError) as error:
+            if branch in registry_of(refresh(store, snapshot)).open:
+                error.remedy = (
+                    "Nothing was deleted; if the branch is not needed, discard it with "
+                    f"branches.discard({branch.name!r})"
+                )
+                raise
 
 
 def _take_of_clone(take: Take, root: str, keys: pa.Array) -> None:
@@ -581,7 +638,7 @@ def decide(found: pa.Table, needed: pa.Array, cutoff_ms: int) -> pa.Table:
     decision = pc.if_else(pc.or_(is_needed, is_young), "keep", "delete")
     reason = pc.if_else(
         is_needed,
-        "a version within the retention, a pin or a clone needs it",
+        "a version within the retention, a pin, a branch or a clone needs it",
         pc.if_else(
             is_young,
             pc.if_else(

@@ -1,0 +1,239 @@
+"""The registry of a table's branches: a domain of its metadata. Pure, but for the look-up by name.
+
+Rules: spec/branches.md, BRA-10 to BRA-19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import orjson
+
+from txlog.actions.table import DomainMetadata
+from txlog.base.errors import LogCorruptError, NotFoundError
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.branches import Chain, is_branch_id
+
+REGISTRY = "delta.tableBranching"
+"""The domain of the registry."""
+BRANCHING = "tableBranching-dev"
+"""The feature of tables that have branches; the proposal is not accepted, so it is a draft's."""
+SEAL = "txlog.branchSeal"
+"""The domain by which the last commit of a branch says that no other one follows (BRA-15)."""
+
+CLOSED_KEPT = 20  # How many closed branches the registry remembers.
+
+Status = Literal["open", "published", "discarded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An entry of the registry."""
+
+    id: str  # A UUID, which names the folder of the branch's log.
+    name: str
+    base_version: int
+    created_version: int  # The version of the table that registered it.
+    status: Status = "open"
+    published_version: int | None = None
+    generation: int = 0  # How many attempts to close it were given up (BRA-16).
+    # Fields of other writers.
+    others: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be written, published and discarded."""
+        return self.status == "open"
+
+    @property
+    def chain(self) -> Chain:
+        """The log of the branch."""
+        return Chain(self.name, self.id, self.base_version)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as it is in the registry."""
+        facts: dict[str, Any] = {
+            **self.others,
+            "branchId": self.id,
+            "name": self.name,
+            "baseVersion": self.base_version,
+            "createdVersion": self.created_version,
+            "status": self.status,
+        }
+        if self.published_version is not None:
+            facts["publishedVersion"] = self.published_version
+        if self.generation:
+            facts["txlog.generation"] = self.generation
+        return facts
+
+
+_KNOWN = frozenset(
+    {
+        "branchId", "name", "baseVersion", "createdVersion", "status", "publishedVersion",
+        "txlog.generation",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The branches of a table, in the order in which they were created."""
+
+    branches: tuple[Branch, ...] = ()
+    others: dict[str, Any] = field(default_factory=dict)  # Fields of other writers.
+
+    @property
+    def open(self) -> list[Branch]:
+        """The branches that are neither published nor discarded."""
+        return [one for one in self.branches if one.is_open]
+
+    def find(self, name: str) -> Branch | None:
+        """Return the open branch of a name, or None."""
+        return next((one for one in self.branches if one.is_open and one.name == name), None)
+
+    def like(self, name: str) -> Branch | None:
+        """Return the open branch whose name differs from another at most in case, or None."""
+        folded = name.casefold()
+        alike = (one for one in self.branches if one.is_open and one.name.casefold() == folded)
+        return next(alike, None)
+
+    def with_branch(self, branch: Branch) -> Registry:
+        """Return the registry with an entry added or changed. Old closed entries are forgotten."""
+        others = [one for one in self.branches if one.id != branch.id]
+        if len(others) == len(self.branches) or not branch.is_open:
+            changed = [
+                *others,
+                branch,
+            ]  # Closed entries are in the order in which they were closed.
+        else:
+            changed = [branch if one.id == branch.id else one for one in self.branches]
+        closed = [one.id for one in changed if not one.is_open]
+        forgotten = frozenset(closed[: max(0, len(closed) - CLOSED_KEPT)])
+        return replace(self, branches=tuple(one for one in changed if one.id not in forgotten))
+
+    def to_domain(self) -> DomainMetadata:
+        """Return the domain that holds the registry."""
+        facts = {**self.others, "branches": [one.to_json() for one in self.branches]}
+        return DomainMetadata(domain=REGISTRY, configuration=orjson.dumps(facts).decode())
+
+
+def registry_of(snapshot: Snapshot) -> Registry:
+    """Return the registry of a table.
+
+    Raises
+    ------
+    LogCorruptError
+        The domain does not contain a registry.
+    """
+    domain = snapshot.controls.domains.get(REGISTRY)
+    if domain is None or domain.removed:
+        return Registry()
+    found = _parsed(domain.configuration)
+    if found is None:
+        raise LogCorruptError(
+            path=snapshot.root,
+            version=snapshot.version,
+            field=f"domainMetadata.{REGISTRY}",
+            reason="the registry of branches is not as its rules say",
+            remedy="Restore an older version of the table, or the registry with the engine that "
+            "wrote it",
+        )
+    return found
+
+
+@lru_cache(maxsize=16)  # Each step of a verb reads it, and it is usually the same.
+def _parsed(text: str) -> Registry | None:
+    try:
+        node = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    listed = node.get("branches") if isinstance(node, dict) else None
+    entries = [_entry(one) for one in listed] if isinstance(listed, list) else [None]
+    if None in entries:
+        return None
+    others = {name: value for name, value in node.items() if name != "branches"}
+    return Registry(tuple(one for one in entries if one is not None), others)
+
+
+def _entry(one: Any) -> Branch | None:
+    """Return a branch of the registry, or None if the entry is not valid."""
+    if not isinstance(one, dict):
+        return None
+    branch = Branch(
+        id=one.get("branchId", ""),
+        name=one.get("name", ""),
+        base_version=one.get("baseVersion", -1),
+        created_version=one.get("createdVersion", -1),
+        status=one.get("status", ""),
+        published_version=one.get("publishedVersion"),
+        generation=one.get("txlog.generation", 0),
+        others={name: value for name, value in one.items() if name not in _KNOWN},
+    )
+    versions = (branch.base_version, branch.created_version, branch.generation)
+    valid = (
+        all(type(text) is str for text in (branch.id, branch.name, branch.status))
+        and is_branch_id(branch.id)
+        and all(type(number) is int and number >= 0 for number in versions)
+        and branch.status in ("open", "published", "discarded")
+        and (branch.published_version is None or type(branch.published_version) is int)
+    )
+    return branch if valid else None
+
+
+def require_branch(snapshot: Snapshot, name: str) -> Branch:
+    """Return the open branch of a name, from the latest version of its table.
+
+    Raises
+    ------
+    NotFoundError
+        There is none. The error says what became of it, or lists some open branches.
+    """
+    registry = registry_of(snapshot)
+    found = registry.find(name)
+    if found is not None:
+        return found
+    closed = [one for one in registry.branches if one.name == name]
+    alike = registry.like(name)
+    if alike is not None:
+        remedy = f"Do you mean {alike.name!r}?"
+    elif registry.open:
+        remedy = f"Choose from {_some(registry.open)}"
+    else:
+        remedy = "It has no open branch; see Table.branches.create"
+    reason = f"the table has no open branch {name!r}"
+    if closed and closed[-1].status == "published":
+        reason = f"the branch {name!r} was published as version {closed[-1].published_version}"
+    elif closed:
+        reason = f"the branch {name!r} was discarded"
+    raise NotFoundError(path=snapshot.root, reason=reason, remedy=remedy)
+
+
+_SHOWN = 10
+
+
+def _some(branches: Sequence[Branch]) -> str:
+    names = ", ".join(one.name for one in branches[:_SHOWN])
+    more = len(branches) - _SHOWN
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def seal(generation: int) -> DomainMetadata:
+    """Return the domain that closes a branch's log."""
+    text = orjson.dumps({"generation": generation}).decode()
+    return DomainMetadata(domain=SEAL, configuration=text)
+
+
+def sealed_by(snapshot: Snapshot) -> int | None:
+    """Return the generation that closed a branch's log; None if it is not closed."""
+    domain = snapshot.controls.domains.get(SEAL)
+    if domain is None or domain.removed:
+        return None
+    try:
+        node = orjson.loads(domain.configuration)
+    except orjson.JSONDecodeError:
+        return -1
+    found = node.get("generation") if isinstance(node, dict) else None
+    return found if type(found) is int else -1
