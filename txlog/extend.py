@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from txlog.data_files.row_files import RowFile, UnitedRows, is_litter, row_files, united_rows
     from txlog.expressions.sql import Where, parse_type, to_sql
     from txlog.log.paths import decode_path, encode_path
+    from txlog.parquet.file_footer import FileFooter
     from txlog.parquet.page import require_pages
     from txlog.scan.dataset import StoreFiles
     from txlog.scan.given import Piece, missing_files, shares
@@ -99,6 +100,7 @@ __all__ = [
     "Context",
     "DataType",
     "DomainMetadata",
+    "FileFooter",
     "FragmentReader",
     "Intent",
     "MapType",
@@ -183,6 +185,7 @@ _HOMES = {
     "Context": "commit.context",
     "DataType": "schema.types",
     "DomainMetadata": "actions.table",
+    "FileFooter": "parquet.file_footer",
     "FragmentReader": "scan.read",
     "Intent": "commit.intent",
     "MapType": "schema.types",

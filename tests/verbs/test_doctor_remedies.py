@@ -37,6 +37,13 @@ def tear(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:30])
 
 
+def scramble(path: Path) -> None:
+    """Change the footer, not the size."""
+    data = path.read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[: -8 - footer] + bytes(footer) + data[-8:])
+
+
 def plain(path: Path, **properties: str) -> txlog.Table:
     return table_at(path, **properties)
 
@@ -139,6 +146,7 @@ CASES: dict[str, tuple[Callable[[Path], txlog.Table], Damage]] = {
         lambda table: next(log_file(table, "_sidecars").iterdir()).unlink(),
     ),
     "file-size": (plain, lambda table: tear(Path(table.scan().file_uris()[-1]))),
+    "file-damaged": (plain, lambda table: scramble(Path(table.scan().file_uris()[-1]))),
     "orphans": (plain, stray),
     "small-files": (grown, none),
     "out-of-order": (disordered, none),

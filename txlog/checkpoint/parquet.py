@@ -76,10 +76,9 @@ class Opened:
 
         Decoded, they may need more: a dictionary stores each distinct value once.
         """
-        row_group = self.footer.metadata.row_group(group)
         begins = tuple(f"{column}." for column in columns)
         return sum(
-            row_group.column(at).total_uncompressed_size
+            self.footer.chunk(group, at).total_uncompressed_size
             for leaf, at in self.leaves.items()
             if leaf in columns or leaf.startswith(begins)
         )

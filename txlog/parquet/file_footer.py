@@ -7,6 +7,7 @@ All rooms read footers through `FileFooter`, which pyarrow parses. To copy pages
 from __future__ import annotations
 
 import re
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -109,6 +110,12 @@ def _without_unknown(footer: bytes) -> bytes:
     return sound + len(sound).to_bytes(4, "little") + footer[-4:]
 
 
+_TYPES = (
+    "BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY",
+)  # fmt: skip
+"""The names of the numbers of Parquet's enum `Type`."""
+
+
 class FileFooter:
     """The columns and row groups of a file, as its footer describes them.
 
@@ -124,6 +131,7 @@ class FileFooter:
         self.metadata = metadata
         self.schema = schema
         self.num_rows = int(metadata.num_rows)
+        self._is_sound = False
 
     @classmethod
     def of(cls, file: pq.ParquetFile) -> FileFooter:
@@ -179,9 +187,20 @@ class FileFooter:
             return None
         return leaves.get(dotted)
 
+    def chunk(self, group: int, leaf: int) -> Any:
+        """Return pyarrow's metadata of a leaf column in a row group.
+
+        Errors are those of `require_sound`.
+        """
+        self.require_sound()
+        return self.metadata.row_group(group).column(leaf)
+
     def statistics(self, group: int, leaf: int) -> Any:
-        """Return pyarrow's statistics of a leaf column in a row group; None if there are none."""
-        return self.metadata.row_group(group).column(leaf).statistics
+        """Return pyarrow's statistics of a leaf column in a row group; None if there are none.
+
+        Errors are those of `chunk`.
+        """
+        return self.chunk(group, leaf).statistics
 
     def nulls(self, group: int, leaf: int) -> int | None:
         """Return the number of nulls of a leaf column in a row group; None if unknown."""
@@ -193,5 +212,39 @@ class FileFooter:
     def values(self, group: int, leaf: int) -> int | None:
         """Return the number of non-null values of a leaf column; None if unknown."""
         nulls = self.nulls(group, leaf)
-        column = self.metadata.row_group(group).column(leaf)
-        return None if nulls is None else int(column.num_values) - nulls
+        return None if nulls is None else int(self.chunk(group, leaf).num_values) - nulls
+
+    def require_sound(self) -> None:
+        """Refuse a damaged footer with which the process would end, without an error of Python.
+
+        pyarrow ends it where it is asked for a chunk that contradicts the schema: its type, or its
+        size statistics. (Readers of rows raise an error.)
+
+        Raises
+        ------
+        pyarrow.ArrowInvalid
+            The metadata of a chunk contradict the schema.
+        """
+        if self._is_sound:
+            return
+        from txlog.parquet.footer import chunk_facts  # Most reads and writes do not need it.
+
+        sink = pa.BufferOutputStream()
+        self.metadata.write_metadata_file(sink)
+        found = chunk_facts(sink.getvalue().to_pybytes(), len(MAGIC))
+        schema = self.metadata.schema
+        leaves = list(map(schema.column, range(self.metadata.num_columns)))
+        for facts, leaf in zip(found, cycle(leaves), strict=False):
+            kind = leaf.physical_type
+            levels = leaf.max_repetition_level + 1, leaf.max_definition_level + 1
+            if (
+                _TYPES[facts.kind : facts.kind + 1] != (kind,)
+                or facts.repetitions not in (0, levels[0])
+                or facts.definitions not in (0, levels[1])
+                or (facts.text_bytes and kind != "BYTE_ARRAY")
+            ):
+                raise pa.ArrowInvalid(
+                    f"the footer contradicts itself: the type or the size statistics of the column "
+                    f"{leaf.path} do not fit its schema"
+                )
+        self._is_sound = True

@@ -6,8 +6,9 @@ bytes. Row groups are parsed at their first use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,6 +279,74 @@ def _element(cursor: Cursor) -> tuple[str, int | None, bool]:
         else:
             cursor.skip(kind)
     return name, children, is_repeated
+
+
+class ChunkFacts(NamedTuple):
+    """What the metadata of a chunk repeats of the schema."""
+
+    kind: int
+    """A number of Parquet's enum `Type`, or -1."""
+    text_bytes: bool
+    """Whether its size statistics state the bytes of its values, as only those of texts may."""
+    repetitions: int
+    """How many levels of repetition its size statistics count, or 0."""
+    definitions: int
+    """How many levels of definition its size statistics count, or 0."""
+
+
+def chunk_facts(data: bytes, at: int) -> list[ChunkFacts]:
+    """Return facts of the chunks of all row groups, in order.
+
+    Parameters
+    ----------
+    data, at
+        Bytes that contain a footer, and its start in them.
+
+    Raises
+    ------
+    ThriftError
+        The bytes are no footer.
+    """
+    cursor, found = Cursor(data, at), []
+    for _ in _structs(cursor, 4):  # Row groups,
+        for _ in _structs(cursor, 1):  # their chunks,
+            facts = ChunkFacts(-1, False, 0, 0)
+            for _ in _structs(cursor, 3):  # and the metadata of each.
+                facts = _chunk_facts(cursor)
+            found.append(facts)
+    return found
+
+
+def _chunk_facts(cursor: Cursor) -> ChunkFacts:
+    type_number, text_bytes, counts = -1, False, [0, 0]
+    for number, kind in cursor.fields():
+        if (number, kind) == (1, I32):
+            type_number = cursor.number()
+        elif (number, kind) == (16, STRUCT):
+            for inner, inner_kind in cursor.fields():
+                begin = cursor.at
+                cursor.skip(inner_kind)
+                text_bytes = text_bytes or inner == 1
+                if inner in (2, 3) and inner_kind == LIST:
+                    counts[inner - 2], _ = Cursor(cursor.data, begin).items()
+        else:
+            cursor.skip(kind)
+    return ChunkFacts(type_number, text_bytes, *counts)
+
+
+def _structs(cursor: Cursor, field: int) -> Iterator[None]:
+    """Step into a field of the current struct, or into each value of it; skip the others."""
+    for number, kind in cursor.fields():
+        if (number, kind) == (field, STRUCT):
+            yield
+        elif (number, kind) == (field, LIST):
+            count, of = cursor.items()
+            if of != STRUCT:
+                raise ThriftError(f"a list at byte {cursor.at} has other values than structs")
+            for _ in range(count):
+                yield
+        else:
+            cursor.skip(kind)
 
 
 def _row_group(cursor: Cursor, leaves: int) -> RowGroup:

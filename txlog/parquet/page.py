@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.thresholds import Threshold
+from txlog.parquet.file_footer import FileFooter
 from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError
 
 DATA_PAGE, DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # Values of PageType.
@@ -210,36 +211,43 @@ _MOST_TIMES = 1_000
 _UNPACKED_VALUES = 1 << 25  # The same for the number of values of a column of lists or maps.
 
 
-def require_pages(source: Any, group: Any, schema: Any, columns: Collection[str]) -> None:
+def require_pages(source: Any, footer: FileFooter, group: int, columns: Collection[str]) -> None:
     """Check the page headers of columns, before pyarrow trusts them.
 
     Parameters
     ----------
     source
         The file, open for random reading.
-    group, schema
-        pyarrow's metadata of a row group, and of the file's schema.
+    footer, group
+        The file's footer, and the number of a row group.
     columns
         Paths of leaves, or of structs and lists that contain them.
 
     Raises
     ------
+    pyarrow.ArrowInvalid
+        The footer contradicts itself.
     ThriftError
         Pages are not data pages, have another number of values than the footer states, or
         decompress to more bytes than the footer states or the bound allows.
     """
-    for at, chunk in chunks_of(group, columns):
+    schema = footer.metadata.schema
+    for at, chunk in chunks_of(footer, group, columns):
         flat = not schema.column(at).max_repetition_level
-        _require_chunk(source, chunk, group.num_rows if flat else None)
+        _require_chunk(source, chunk, footer.rows(group) if flat else None)
 
 
-def chunks_of(group: Any, columns: Collection[str]) -> Iterator[tuple[int, Any]]:
-    """Yield the chunks of leaves, and of those in structs, with their numbers."""
+def chunks_of(
+    footer: FileFooter, group: int, columns: Collection[str]
+) -> Iterator[tuple[int, Any]]:
+    """Yield the chunks of leaves, and of those in structs, with their numbers.
+
+    Errors are those of `FileFooter.chunk`.
+    """
     begins = tuple(f"{column}." for column in columns)
-    for at in range(group.num_columns):
-        chunk = group.column(at)
-        if chunk.path_in_schema in columns or chunk.path_in_schema.startswith(begins):
-            yield at, chunk
+    for at, path in enumerate(footer.paths):
+        if path in columns or path.startswith(begins):
+            yield at, footer.chunk(group, at)
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from txlog.base.errors import warn_caller
 from txlog.base.thresholds import Threshold
-from txlog.expressions.listed import listed_values
-from txlog.expressions.tree import Expression
 from txlog.parquet.bloom import HEADER_BYTES, BloomFilterError, header, parse, plain
 from txlog.parquet.file_footer import FileFooter
 
@@ -21,21 +19,21 @@ _LEAST_TIMES: Threshold = 4  # A filter is read if the columns have so many time
 
 def groups_left(
     footer: FileFooter,
-    where: Expression,
-    leaves: Callable[[str], tuple[str, int] | None],
+    wanted: Mapping[int, tuple[str, Sequence[object]]],
     read_leaves: Collection[int],
     groups: Sequence[int],
     read: Read,
     path: str,
 ) -> list[int]:
-    """Return the row groups in which the filters of the file do not exclude a bound predicate.
+    """Return the row groups in which the filters of the file do not exclude values of columns.
 
     A filter that is damaged, as far as that shows, is ignored with a warning.
 
     Parameters
     ----------
-    leaves
-        Returns the name of a column of the table in the file, and the number of its leaf.
+    wanted
+        Names of columns in the file, and the values of which each row must have one, by the numbers
+        of the leaves.
     read_leaves
         The leaves that are to be read.
     groups
@@ -43,22 +41,18 @@ def groups_left(
     path
         The path of the file, for warnings.
     """
-    wanted: dict[int, tuple[str, Sequence[object]]] = {}
-    for column, values in listed_values(where).items():
-        place = leaves(column)
-        if place is not None and len(values) <= _MOST_VALUES:
-            wanted[place[1]] = place[0], values
+    few = {leaf: one for leaf, one in wanted.items() if len(one[1]) <= _MOST_VALUES}
     left = []
     for group in groups:
         try:
             if any(
                 _excludes(footer, group, leaf, name, values, read_leaves, read)
-                for leaf, (name, values) in wanted.items()
+                for leaf, (name, values) in few.items()
             ):
                 continue
         except BloomFilterError as error:
             warn_caller(f"a Bloom filter of {path} cannot be used, so its rows are read: {error}")
-            wanted = {}
+            few = {}
         left.append(group)
     return left
 
@@ -73,8 +67,7 @@ def _excludes(
     read: Read,
 ) -> bool:
     """Return whether a filter shows that no row of a row group has one of some values."""
-    row_group = footer.metadata.row_group(group)
-    column = row_group.column(leaf)
+    column = footer.chunk(group, leaf)
     start = getattr(column, "bloom_filter_offset", None)  # Older versions of pyarrow have no such.
     kind, physical = footer.schema.field(name).type, footer.physical_types[leaf]
     encoded = [plain(value, kind, physical) for value in values]
@@ -86,7 +79,7 @@ def _excludes(
     begin, size = header(first)
     if stored and stored != begin + size:
         raise BloomFilterError(f"it has {begin + size} bytes, and the footer says {stored}")
-    compressed = sum(row_group.column(one).total_compressed_size for one in read_leaves)
+    compressed = sum(footer.chunk(group, one).total_compressed_size for one in read_leaves)
     if _LEAST_TIMES * size > compressed:
         return False
     bits = first[begin:] if stored else read(start + begin, size)

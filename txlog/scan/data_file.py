@@ -97,6 +97,7 @@ class _CheckedFile:
 
     def __init__(self, file: pq.ParquetFile, source: Any, far: bool) -> None:
         self.metadata, self.schema_arrow = file.metadata, file.schema_arrow
+        self._footer = FileFooter.of(file)
         self._file, self._source, self._far = file, source, far
 
     def iter_batches(
@@ -108,12 +109,12 @@ class _CheckedFile:
         from txlog.parquet.thrift import ThriftError
 
         for number in row_groups:
-            group = self.metadata.row_group(number)
             if self._far:  # Its bytes are requested once.
-                ranges = [chunk_range(chunk) for _, chunk in chunks_of(group, columns)]
+                chunks = chunks_of(self._footer, number, columns)
+                ranges = [chunk_range(chunk) for _, chunk in chunks]
                 self._source.keep(merge_ranges(ranges, gap=_FAR_GAP))
             try:
-                require_pages(self._source, group, self.metadata.schema, columns)
+                require_pages(self._source, self._footer, number, columns)
             except ThriftError as error:
                 raise pa.ArrowInvalid(str(error)) from error
             yield from self._file.iter_batches(row_groups=[number], columns=columns, **options)
@@ -190,7 +191,8 @@ class OpenFile:
         `prune` omits row groups in which the plan's predicate is true for no row; `only` omits
         those without any of its positions; `begin_in` omits those that do not begin in it.
         """
-        kept = self._kept_row_groups() if prune and not self._legacy else None
+        with blamed(self.path, self._plan.version):
+            kept = self._kept_row_groups() if prune and not self._legacy else None
         return [
             (start, stop)
             for group, (start, stop) in enumerate(self.row_groups)
@@ -327,30 +329,28 @@ class OpenFile:
         read
             Returns bytes of the file, from a position, at most so many.
         """
-        where = self._plan.where
-        if where is None or self._legacy or not ranges:
+        if self._plan.where is None or self._legacy or not ranges:
             return ranges
+        wanted: dict[int, tuple[str, Sequence[object]]] = {}
+        for column, values in self._plan.listed.items():
+            name, path = self.resolved.names.get(column), self.resolved.leaf((column,))
+            leaf = None if path is None else self._footer.leaf(path)
+            if name is not None and leaf is not None:
+                wanted[leaf] = name, values
         groups = {bounds: group for group, bounds in enumerate(self.row_groups)}
         asked = [groups[bounds] for bounds in ranges if bounds in groups]
-        metadata = self._footer.metadata
-        if not any(
-            getattr(metadata.row_group(asked[0]).column(leaf), "bloom_filter_offset", None)
-            for leaf in range(metadata.num_columns)
-        ):
+        # Older versions of pyarrow know no Bloom filters.
+        with blamed(self.path, self._plan.version):
+            chunks = [self._footer.chunk(asked[0], leaf) for leaf in wanted]
+        if not any(getattr(chunk, "bloom_filter_offset", None) for chunk in chunks):
             return ranges
         from txlog.scan.bloom_filters import groups_left
-
-        def leaf_of(column: str) -> tuple[str, int] | None:
-            name = self.resolved.names.get(column)
-            path = self.resolved.leaf((column,))
-            leaf = None if path is None else self._footer.leaf(path)
-            return None if name is None or leaf is None else (name, leaf)
 
         tops = {*self.stored}
         read_leaves = [
             leaf for leaf, path in enumerate(self._footer.paths) if path.partition(".")[0] in tops
         ]
-        left = groups_left(self._footer, where, leaf_of, read_leaves, asked, read, self.path)
+        left = groups_left(self._footer, wanted, read_leaves, asked, read, self.path)
         return [self.row_groups[group] for group in left]
 
     def _kept_row_groups(self) -> list[bool] | None:

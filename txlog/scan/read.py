@@ -54,13 +54,17 @@ class FragmentReader:
         self._fragment = fragment
 
     def footer(self) -> FileFooter:
-        """Return the primary file's footer."""
-        with ExitStack() as stack:
-            return FileFooter.of(self._open(stack, self._fragment.files[0]))
+        """Return the primary file's footer, whose chunks may be asked for."""
+        file = self._fragment.files[0]
+        with ExitStack() as stack, blamed(file.path, self._plan.version):
+            footer = FileFooter.of(self._open(stack, file))
+            footer.require_sound()
+        return footer
 
     def count_rows(self) -> int:
         """Return the number of physical rows, from the primary file's footer."""
-        return self.footer().num_rows
+        with ExitStack() as stack:
+            return FileFooter.of(self._open(stack, self._fragment.files[0])).num_rows
 
     def file_rows(self) -> list[int]:
         """Return the number of physical rows of each file, from its footer."""

@@ -148,6 +148,13 @@ class ReadPlan:
         """The Arrow schema of the result, without fixed-size lists."""
         return arrow_schema(StructType(self.columns))
 
+    @cached_property
+    def listed(self) -> dict[str, list[object]]:
+        """The values that the predicate lists for columns, as `listed_values` returns them."""
+        from txlog.expressions.listed import listed_values
+
+        return {} if self.where is None else listed_values(self.where)
+
     def schema_of(self, needed: Sequence[StructField]) -> pa.Schema:
         """Return the Arrow schema of needed columns."""
         names = tuple(column.name for column in needed)

@@ -183,7 +183,9 @@ def _footer(store: Store, info: ObjectInfo) -> FileFooter:
     """Return the footer of a Parquet file."""
     try:
         with store.open_input(info.name, size=info.size) as source:
-            return FileFooter.parse(footer_bytes(source, info.size))
+            footer = FileFooter.parse(footer_bytes(source, info.size))
+        footer.require_sound()
+        return footer
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataFileError(
             path=info.name,

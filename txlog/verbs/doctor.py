@@ -53,7 +53,7 @@ from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import locate
 from txlog.store.places import names_below
 from txlog.verbs.expire import made_of
-from txlog.verbs.statistics import contradiction
+from txlog.verbs.statistics import file_fault
 from txlog.verbs.vacuum import VacuumRequest, vacuum
 
 if TYPE_CHECKING:
@@ -806,21 +806,37 @@ def _statistics(case: _Case) -> Iterator[Finding]:
     rows = case.sampled
     looked = list(
         case.context.engine.map(
-            partial(contradiction, case.store, case.snapshot),
+            partial(file_fault, case.store, case.snapshot),
             [rows.slice(place, 1) for place in range(rows.num_rows)],
         )
     )
-    wrong = [
-        (path, text) for path, text in zip(rows["path"].to_pylist(), looked, strict=True) if text
+    by_path = zip(rows["path"].to_pylist(), looked, strict=True)
+    faults = [(path, fault) for path, fault in by_path if fault.text]
+    wrong = [(path, fault.text) for path, fault in faults if not fault.is_damage]
+    damaged = [
+        (path, fault.text)
+        for path, fault in faults
+        if fault.is_damage and path not in case.facts.resized.paths  # Those are told above.
     ]
+    if damaged:
+        yield Finding(
+            "file-damaged", "error", damaged[0][0], len(damaged),
+            "files, or their deletion vectors, are damaged: " + _told(damaged),
+            "Reads of their rows fail",
+            "Get them from a copy, or delete them, and then remove them from the table with "
+            "maintenance.repair(False, missing_files=True)",
+        )  # fmt: skip
     if wrong:
         yield Finding(
             "statistics-wrong", "error", wrong[0][0], len(wrong),
-            "statistics contradict the files: "
-            + "; ".join(f"{path}: {text}" for path, text in wrong[:_SHOWN]),
+            "statistics contradict the files: " + _told(wrong),
             "Scans with a predicate may miss rows, and counts are wrong",
             "optimize.compute_statistics(recompute=True) computes them from the files",
         )  # fmt: skip
+
+
+def _told(faults: Sequence[tuple[str, str]]) -> str:
+    return "; ".join(f"{path}: {text}" for path, text in faults[:_SHOWN])
 
 
 # Features ----------------------------------------------------------------------------------------

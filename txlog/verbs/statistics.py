@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from txlog.actions.file import Add
 from txlog.actions.stats_text import Path, StatsText, stats_json
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.columns import flat
-from txlog.base.errors import DataFileError, InvalidInputError, NotFoundError, TxlogError
+from txlog.base.errors import DataFileError, InvalidInputError, NotFoundError, TxlogError, reason_of
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
@@ -290,8 +291,19 @@ def _structs_lack(structs: pa.Array, path: Path, kind: DataType) -> pa.Array:
 # Comparing statistics with the files ------------------------------------------------------------
 
 
-def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
-    """Return the contradictions between the statistics of a file and its footer."""
+class FileFault(NamedTuple):
+    """What is wrong with a file, or nothing."""
+
+    text: str = ""
+    is_damage: bool = False
+    """Whether the file, or its deletion vector, cannot be read; else its statistics are wrong."""
+
+
+def file_fault(store: Store, snapshot: Snapshot, row: pa.Table) -> FileFault:
+    """Return whether a file can be read, and agrees with its statistics, as its footer shows.
+
+    A missing file has no fault.
+    """
     (fragment,) = as_fragments(row)
     plan = read_plan(snapshot, columns=[])
     try:
@@ -300,13 +312,13 @@ def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
             load_deletions(store, fragment)
     except TxlogError as error:
         if isinstance(error, NotFoundError) or isinstance(error.__cause__, NotFoundError):
-            return ""  # Missing files are a separate finding.
-        return str(getattr(error, "reason", error))
+            return FileFault()  # Missing files are a separate finding.
+        return FileFault(reason_of(error), is_damage=True)
     stated = num_records(row)[0].as_py()
     if stated is not None and stated != footer.num_rows:
-        return f"it has {footer.num_rows} rows, not {stated}"
+        return FileFault(f"it has {footer.num_rows} rows, not {stated}")
     if fragment.deletion is not None or is_legacy(footer.pairs) or snapshot.mapping_mode == "id":
-        return ""
+        return FileFault()
     stored = StructType(
         tuple(one for one in snapshot.schema.fields if one.name not in snapshot.partition_columns)
     )
@@ -318,7 +330,7 @@ def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
     extents = footer_extents(footer, {own: kinds[own] for own in paths.values() if own in kinds})
     asked = [path for path, own in paths.items() if own in extents]
     if not asked:
-        return ""
+        return FileFault()
     where = And(tuple(IsNull(Column(path)) for path in asked))
     bounds = file_bounds(
         row, snapshot.schema, snapshot.partition_columns, where, mapping_mode=snapshot.mapping_mode
@@ -328,7 +340,7 @@ def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
         for path in asked
         if path in bounds.columns
     )
-    return next((fault for fault in faults if fault), "")
+    return FileFault(next((fault for fault in faults if fault), ""))
 
 
 def require_agreeing(store: Store, snapshot: Snapshot, fragment: Fragment, rows: pa.Table) -> None:
@@ -348,9 +360,9 @@ def require_agreeing(store: Store, snapshot: Snapshot, fragment: Fragment, rows:
         for file, count in zip(fragment.files, counts, strict=True)
         if count != counts[0]
     ]
-    stated = contradiction(store, snapshot, rows.slice(0, 1))
-    if stated:
-        faults.insert(0, (fragment.files[0], f"the log contradicts the file: {stated}"))
+    fault = file_fault(store, snapshot, rows.slice(0, 1))
+    if fault.text:
+        faults.insert(0, (fragment.files[0], f"the log contradicts the file: {fault.text}"))
     for file, reason in faults:
         raise DataFileError(
             path=file.path,

@@ -310,7 +310,7 @@ PAIRS = [
     ("update with a txn", "update with a txn"),
 ]
 MANY = {("create", "prepare"), ("update", "prepare"), ("prepare", "prepare"), ("prepare", "tag"),
-        ("prepare", "delete"), ("purge", "purge")}  # fmt: skip
+        ("prepare", "delete"), ("prepare", "purge"), ("purge", "purge")}  # fmt: skip
 """Pairs with too many orders: the search's first `MOST` are played, and others at random."""
 MOST = 1_500
 End = tuple[tuple[Any, Any], list[Any], list[str]]

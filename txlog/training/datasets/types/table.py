@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import pq
 from txlog.base.errors import SchemaMismatchError, TxlogError, os_errors
-from txlog.extend import RowFile, require_pages, row_files, united_rows
+from txlog.extend import FileFooter, RowFile, require_pages, row_files, united_rows
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, SourceFile
 from txlog.training.datasets.types.base import ObjectFiles, Parts, Rows, require_options
@@ -81,13 +81,12 @@ def _of_parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """Yield an empty batch with the schema of a Parquet file, then the rows of the file."""
     with file.seekable() as copy, _parquet_errors(file, copy):
         opened: Any = pq.ParquetFile(copy)
-        schema = opened.schema_arrow
+        schema, footer = opened.schema_arrow, FileFooter.of(opened)
         yield pa.RecordBatch.from_arrays(
             [pa.nulls(0, field.type) for field in schema], schema=schema
         )
         for number in range(opened.num_row_groups):
-            group = opened.metadata.row_group(number)
-            require_pages(copy, group, opened.metadata.schema, schema.names)
+            require_pages(copy, footer, number, schema.names)
             yield from opened.iter_batches(row_groups=[number])
 
 
