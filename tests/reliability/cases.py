@@ -55,6 +55,7 @@ from txlog.verbs.fragments.deletes import CommitDeletes
 from txlog.verbs.fragments.workers import write_new_fragments
 from txlog.verbs.indexes import CreateIndex, DropIndex
 from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping
+from txlog.verbs.merge.clauses import UPSERT, MergeRequest
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.metadata import Describe, SetProperties
 from txlog.verbs.overwrite import Overwrite
@@ -377,6 +378,15 @@ def with_a_fault(table: txlog.Table) -> object:
     return table._run(Append(data, quarantine=quarantine), TXN, None)
 
 
+def merged_with_a_fault(table: txlog.Table) -> object:
+    """Upsert rows of which one breaks a constraint, and goes to the table beside."""
+    context = table._context
+    there = dataclasses.replace(context, store=beside_in_process(context.store))
+    data = pa.concat_tables([rows(8, 12, 500), rows(-1, 0)])
+    request = MergeRequest(data, on=["id"], quarantine=Quarantine(there, context))
+    return table._run(Merge(request, UPSERT), TXN, None)
+
+
 def is_kept_once(store: Store) -> None:
     """Raise unless the row at fault is in the quarantine once."""
     assert opened(beside(store)).to_arrow()["name"].to_pylist() == ["positive"]
@@ -610,6 +620,9 @@ CASES: dict[str, Case] = {
     "compact the log": on(lambda t: t.maintenance.compact_log(1, 3), commits=0, retries=False),
     "append with a quarantine": on(
         with_a_fault, KeepRows, make=with_constraint, holds=is_kept_once
+    ),
+    "upsert with a quarantine": on(
+        merged_with_a_fault, make=with_constraint, holds=is_kept_once
     ),
     "create": Case(
         lambda context, _: create(context, as_schema(SCHEMA), txn=TXN), (CreateTable,),

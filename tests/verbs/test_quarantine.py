@@ -258,10 +258,37 @@ def test_a_run_that_stopped_between_the_commits_is_repeated_exactly_once(
     kept = txlog.Table(uri).to_arrow()
     assert kept.num_rows == 2 - fixed
     assert "NOT NULL" in kept["rule"].to_pylist()
-    if fixed:
-        table.update({"n": "n + 1"})
     table.append(data, **{**given, "txn": ("job", 2)})
     assert txlog.Table(uri).count() == 2 * (2 - fixed)
+
+
+@pytest.mark.spec("CON-33")
+@pytest.mark.parametrize("verb", ["append", "upsert"])
+def test_a_run_that_finds_no_fault_any_more_empties_the_quarantine(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    data = table_of([ROW, {**ROW, "k": 2, "x": 7.0}])
+
+    def write() -> Any:
+        given: dict[str, Any] = {"on": "k"} if verb == "upsert" else {}
+        given |= {"on_error": "quarantine", "quarantine": uri, "txn": ("job", 1)}
+        return getattr(table, verb)(data, **given)
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr("txlog.commit.operation._Attempts._committed", only_for(uri, stop))
+        with pytest.raises(Stopped):
+            write()
+    assert txlog.Table(uri).count() == 1
+    table.alter.drop_constraint("no_seven")
+    assert write().metrics["numQuarantinedRows"] == 0
+    assert (table.count(), txlog.Table(uri).count()) == (2, 0)
 
 
 def only_for(uri: str, stop: Any) -> Any:

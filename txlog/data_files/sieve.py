@@ -76,8 +76,20 @@ class Rejects(ABC):
     """Where the rows of a write that do not fit its table go."""
 
     @abstractmethod
+    def take(self, operation: str, base: Snapshot, batch: pa.RecordBatch, faults: Faults) -> None:
+        """Take the rows of a batch that do not fit a version of the table.
+
+        The batch has all of its rows, as they were given.
+        """
+
+    @abstractmethod
+    def at(self, base: Snapshot) -> None:
+        """Note the version of the table on which an attempt is made."""
+
     def sieve(self, operation: str, base: Snapshot) -> Sieve:
         """Return what takes the rows that do not fit a version of the table."""
+        self.at(base)
+        return sieve_into(partial(self.take, operation, base))
 
     @abstractmethod
     def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
@@ -121,7 +133,7 @@ def sifted(
             if numbering is not None and error.field in numbering.columns:
                 raise
             _restart(numbering, taken)
-            found = _Sifting(plan, fitting, batch).faults()
+            found = faults_of(plan, fitting, batch)
             _restart(numbering, taken)
             if not len(found.rows):
                 raise
@@ -131,6 +143,11 @@ def sifted(
                 continue
             rows = _passed(plan, fitting, kept)
         yield rows
+
+
+def faults_of(plan: WritePlan, fitting: Fitting, batch: pa.RecordBatch) -> Faults:
+    """Return the rows of a batch that do not fit a table; `fitting` is for its columns."""
+    return _Sifting(plan, fitting, batch).faults()
 
 
 def without(batch: pa.RecordBatch, rows: Indices) -> pa.RecordBatch:
@@ -171,6 +188,11 @@ class Found:
             self._of_row[rows] = len(self._faults)
             self._faults.append(fault)
 
+    def add_all(self, faults: Faults, places: Indices) -> None:
+        """Record the faults of a part of the rows, which are at `places`."""
+        for number, fault in enumerate(faults.faults):
+            self.add(places[faults.rows[faults.of_row == number]], fault)
+
     def faults(self) -> Faults:
         """Return what was found."""
         rows = np.flatnonzero(self._of_row >= 0)
@@ -196,15 +218,13 @@ class _Sifting:
                 find_unfit(self._found, array, field, truncates=fitting.truncates)
                 if field.name in fitting.partition_by:
                     self._find_empty(array, field)
-        self._halve(self._fit, "VALUE", None)  # Generated columns, and what no mask has found.
+        self._halve(self._fit)  # Generated columns, and what no mask has found.
         if not len(self._found.open):
             return self._found.faults()
         rows, places = self._fit(self._rest()), self._found.open
         assert rows is not None
         if self._plan.has_sizes:
-            _halve_rows(
-                self._found, places, rows, self._sized, lambda error: _as_fault(error, "TYPE", None)
-            )
+            halve(self._found, places, rows, self._sized, "TYPE")
         for rule in self._plan.rules:
             find_broken(self._found, rows, places, rule.predicate, fault_of(rule))
         where = self._plan.replaced
@@ -227,14 +247,8 @@ class _Sifting:
     def _sized(self, rows: pa.RecordBatch) -> object:
         return list(sized(iter([rows]), self._plan.schema, given_list_error))
 
-    def _halve(self, check: Callable[[pa.RecordBatch], object], rule: Rule, name: Any) -> None:
-        _halve_rows(
-            self._found,
-            self._found.open,
-            self._rest(),
-            check,
-            lambda error: _as_fault(error, rule, name),
-        )
+    def _halve(self, check: Callable[[pa.RecordBatch], object]) -> None:
+        halve(self._found, self._found.open, self._rest(), check, "VALUE")
 
     def _find_empty(self, array: pa.Array, field: StructField) -> None:
         """Find empty texts in a NOT NULL partition column, which a table records as nulls."""
@@ -394,9 +408,7 @@ def find_broken(
             lambda part: is_true(predicate, part),
             lambda error: _as_fault(error, "VALUE", fault.name),
         )
-        failed = wrong.faults()
-        for number, one in enumerate(failed.faults):
-            found.add(places[failed.rows[failed.of_row == number]], one)
+        found.add_all(wrong.faults(), places)
         left = wrong.open
         if len(left):
             rest = rows.take(arrow_array(left))
@@ -425,6 +437,17 @@ def _as_fault(error: InvalidInputError, rule: Rule, name: str | None) -> Fault:
     """Return the fault of a single row from the error that it causes."""
     is_value = not isinstance(error, SchemaMismatchError)
     return Fault("VALUE" if is_value else rule, error.field or name, error.reason)
+
+
+def halve(
+    found: Found,
+    places: Indices,
+    rows: pa.RecordBatch,
+    check: Callable[[pa.RecordBatch], object],
+    rule: Rule,
+) -> None:
+    """Find rows that fail a check; `places` are their indices in what `found` is about."""
+    _halve_rows(found, places, rows, check, lambda error: _as_fault(error, rule, None))
 
 
 def _halve_rows(

@@ -180,16 +180,12 @@ class RowVerbs(ABC):
         quarantine: Quarantine | None,
     ) -> Outcome:
         """Add rows to a table that may have their keys already."""
-        if quarantine is not None:
-            raise InvalidInputError(
-                argument="on_conflict",
-                reason="rows that do not fit go to a quarantine only without on_conflict",
-                remedy="Omit one of them",
-            )
         from txlog.verbs.constraints import over_conflicts
         from txlog.verbs.merge.clauses import Clause
 
-        request = over_conflicts(data, on_conflict, self._latest(), schema_mode, options)
+        request = over_conflicts(
+            data, on_conflict, self._latest(), schema_mode, options, quarantine
+        )
         # As in an append without conflicts, the data may lack columns.
         clauses = [Clause("not_matched", "insert", partial=True)]
         if on_conflict == "update":
@@ -335,6 +331,8 @@ class RowVerbs(ABC):
         *,
         on: Sequence[str] | str | None = None,
         schema_mode: Literal["merge"] | None = None,
+        on_error: OnError = "error",
+        quarantine: Handle | str | os.PathLike[str] | None = None,
         options: WriteOptions | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -370,6 +368,9 @@ class RowVerbs(ABC):
         schema_mode
             `merge` adds columns and fields of structs that only the source has; those that it lacks
             keep their values, as with `on`. Default: the source's structs must have all fields.
+        on_error, quarantine
+            As for `append`. A source row goes to the quarantine if a row that it updates or inserts
+            does not fit. It changes nothing then, but still matches.
 
         The other arguments are those of `append`. Nothing happens before `execute`.
         """
@@ -385,6 +386,7 @@ class RowVerbs(ABC):
             target_alias=target_alias,
             schema_mode=schema_mode,
             options=options,
+            quarantine=self._quarantine_of(on_error, quarantine),
         )
 
         def run(clauses: Sequence[Clause]) -> Outcome:
@@ -398,6 +400,8 @@ class RowVerbs(ABC):
         on: Sequence[str] | str,
         *,
         schema_mode: Literal["merge"] | None = None,
+        on_error: OnError = "error",
+        quarantine: Handle | str | os.PathLike[str] | None = None,
         options: WriteOptions | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -421,5 +425,6 @@ class RowVerbs(ABC):
             on=as_names(on, argument="on"),
             schema_mode=schema_mode,
             options=options,
+            quarantine=self._quarantine_of(on_error, quarantine),
         )
         return self._merge(request, UPSERT, txn, user_metadata)

@@ -12,6 +12,7 @@ from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFe
 from txlog.commit.unique_keys import key_columns
 from txlog.data_files.modes import SchemaMode, WriteModes
 from txlog.data_files.options import WriteOptions
+from txlog.data_files.sieve import Rejects
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql, required_expression, to_sql
 from txlog.expressions.tree import Call, Column, Expression, quote_name
@@ -116,6 +117,7 @@ def over_conflicts(
     base: Snapshot,
     schema_mode: SchemaMode,
     options: WriteOptions | None,
+    quarantine: Rejects | None = None,
 ) -> MergeRequest:
     """Return the merge that adds rows to a table which may have their keys already.
 
@@ -148,6 +150,7 @@ def over_conflicts(
         schema_mode="merge" if schema_mode == "merge" else None,
         options=options,
         inserts_once=on_conflict == "ignore",
+        quarantine=quarantine,
     )
 
 

@@ -23,7 +23,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Companion, Operation
 from txlog.data_files.row_json import row_texts
-from txlog.data_files.sieve import Faults, Rejects, sieve_into
+from txlog.data_files.sieve import Faults, Rejects
 from txlog.data_files.write import discard_files
 from txlog.expressions.tree import col
 from txlog.schema.arrow import from_arrow
@@ -35,7 +35,6 @@ from txlog.verbs.overwrite import Overwrite
 
 if TYPE_CHECKING:
     from txlog.actions.file import Add
-    from txlog.data_files.write_plan import Sieve
     from txlog.snapshot.commits import Commit
 
 COLUMNS = pa.schema(
@@ -94,22 +93,20 @@ class Quarantine(Rejects):
         """The metric of the write."""
         return {ROWS: self.num_rows}
 
-    def sieve(self, operation: str, base: Snapshot) -> Sieve:
-        """Return what takes the rows that do not fit a version of the table."""
+    def take(self, operation: str, base: Snapshot, batch: pa.RecordBatch, faults: Faults) -> None:
+        """Take the rows of a batch that do not fit a version of the table."""
+        given = {
+            "quarantined_at": datetime.fromtimestamp(self._here.effects.now_ms() / 1000, UTC),
+            "table": without_secrets(self._here.store.root),
+            "version": base.version,
+            "operation": operation,
+        }
+        self._rows.add(_described(batch, faults, given))
+        self._is_kept = False
+
+    def at(self, base: Snapshot) -> None:
+        """Note the version of the table on which an attempt is made."""
         self._table_id = base.metadata.id
-
-        def take(batch: pa.RecordBatch, faults: Faults) -> None:
-            now = datetime.fromtimestamp(self._here.effects.now_ms() / 1000, UTC)
-            given = {
-                "quarantined_at": now,
-                "table": without_secrets(self._here.store.root),
-                "version": base.version,
-                "operation": operation,
-            }
-            self._rows.add(_described(batch, faults, given))
-            self._is_kept = False
-
-        return sieve_into(take)
 
     def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
         """Return the commit of the rows to the quarantine, if one is needed.

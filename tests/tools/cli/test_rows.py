@@ -74,6 +74,8 @@ def test_append_with_a_quarantine(table: txlog.Table, tmp_path: Path, capsys: An
     assert json.loads(capsys.readouterr().out)["metrics"]["numQuarantinedRows"] == 1
     assert txlog.Table(kept).to_arrow()["name"].to_pylist() == ["small"]
     assert table.refresh().count() == 4
+    assert run(["merge", table.uri, path, "--on", "n", "--quarantine", kept]) == 0
+    assert txlog.Table(kept).to_arrow()["operation"].to_pylist() == ["WRITE", "MERGE"]
 
 
 def test_follow(table: txlog.Table, capsys: Any) -> None:

@@ -108,6 +108,7 @@ def merge(
     ] = NotInSource.IGNORE,
     merge_schema: Merges = False,
     error_on_type_mismatch: MismatchFails = True,
+    quarantine: Quarantined = None,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -123,6 +124,8 @@ def merge(
         rows,
         " AND ".join(f"({_condition(one)})" for one in on),
         schema_mode="merge" if merge_schema else None,
+        on_error="error" if quarantine is None else "quarantine",
+        quarantine=quarantine,
         options=WriteOptions(error_on_type_mismatch=error_on_type_mismatch),
     )
     if when_matched is Matched.UPDATE:

@@ -34,6 +34,7 @@ from txlog.verbs.merge.condition import Seen, Sides, equal_columns
 
 if TYPE_CHECKING:
     from txlog.data_files.options import WriteOptions
+    from txlog.data_files.sieve import Rejects
 
 Kind = OneOf["matched", "not_matched", "not_matched_by_source"]
 Action = OneOf["update", "delete", "insert", "fail"]
@@ -79,6 +80,8 @@ class MergeRequest:
         `merge` adds the columns that only the source has.
     inserts_once
         Whether of new source rows with the same key only the first is inserted.
+    quarantine
+        Takes the source rows that make rows which do not fit. Default: they are an error.
     """
 
     data: Any
@@ -89,6 +92,7 @@ class MergeRequest:
     options: WriteOptions | None = None
     on: Sequence[str] | None = None
     inserts_once: bool = False
+    quarantine: Rejects | None = None
 
     def __post_init__(self) -> None:
         if self.schema_mode not in (None, "merge"):
@@ -189,7 +193,7 @@ CORE = Understood(
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
                "data", "on", "source_alias", "target_alias", "schema_mode", "inserts_once",
                "options", "target_file_bytes", "max_rows_per_file", "writer_properties",
-               "error_on_type_mismatch", "use_index"}),
+               "error_on_type_mismatch", "use_index", "quarantine"}),
     ACTIONS,
 )  # fmt: skip
 

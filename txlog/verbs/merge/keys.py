@@ -135,9 +135,12 @@ class SourceKeys:
                 arrays[sides.name(target.path[0])] = column.distinct.take(arrow_array(places))
         return RowKeys(arrays)
 
-    def repeated(self) -> Indices:
-        """Return the rows of the source whose key an earlier row has."""
-        later: Indices = self.rows[1:][self.codes[1:] == self.codes[:-1]]
+    def repeated(self, but: NDArray[np.bool_] | None = None) -> Indices:
+        """Return the rows of the source whose key an earlier row has; some rows do not count."""
+        rows, codes = self.rows, self.codes
+        if but is not None:
+            rows, codes = rows[~but[rows]], codes[~but[rows]]
+        later: Indices = rows[1:][codes[1:] == codes[:-1]]
         return later
 
     def pairs(self, rows: pa.RecordBatch) -> Iterator[tuple[Indices, Indices]]:

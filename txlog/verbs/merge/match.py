@@ -47,6 +47,7 @@ class MatchPlan:
     keys: SourceKeys
     condition: Condition
     clauses: tuple[BoundClause, ...]
+    refused: NDArray[np.bool_] | None = None  # The source rows that match, but change nothing.
 
     def has(self, kind: str) -> bool:
         """Return whether there is a clause of a kind."""
@@ -208,6 +209,8 @@ def _matched(plan: MatchPlan, rows: pa.RecordBatch, ours: Indices, theirs: Indic
     both = pair_rows(plan.sides, plan.source, rows, ours, theirs, _conditions(plan, "matched"))
     actions = decide(plan.clauses, "matched", both)
     applies = actions >= 0
+    if plan.refused is not None:
+        applies &= ~plan.refused[theirs]
     ours, theirs, actions = ours[applies], theirs[applies], actions[applies]
     order = np.argsort(ours, kind="stable")
     ours, theirs, actions = ours[order], theirs[order], actions[order]

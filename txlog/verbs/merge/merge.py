@@ -6,9 +6,9 @@ Rules: the Delta protocol does not define merges; their meaning is that of Delta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array
+from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
 from txlog.data_files.options import as_options
 from txlog.data_files.replace_rows import FileChange, replace_rows
@@ -48,6 +49,10 @@ from txlog.verbs.merge.match import (
 )
 from txlog.verbs.merge.source import MEMORY_BYTES, MergeSource
 
+if TYPE_CHECKING:
+    from txlog.commit.app_versions import AnyAppVersion
+    from txlog.commit.operation import Companion
+
 
 class Merge(ChangeRows):
     """Update, delete and insert rows by the rows of a source."""
@@ -66,6 +71,8 @@ class Merge(ChangeRows):
         self._aliases = request.target_alias, request.source_alias
         self._schema_mode = request.schema_mode
         self._inserts_once = request.inserts_once
+        self._quarantine = request.quarantine
+        self._refused: NDArray[np.bool_] | None = None  # The source rows in the quarantine.
         self._source: MergeSource | None = None
         self._bound: _Bound | None = None
         self._open: NDArray[np.bool_] = np.zeros(0, np.bool_)  # The source rows without a match.
@@ -97,6 +104,8 @@ class Merge(ChangeRows):
             )
             self._data = None
         source = self._source
+        if self._quarantine is not None:
+            self._quarantine.at(base)
         schema = base.schema
         if self._schema_mode == "merge":
             more = source.schema
@@ -118,18 +127,70 @@ class Merge(ChangeRows):
         every = any(clause.kind == "not_matched_by_source" for clause in clauses)
         where = None if every else where_matched(keys, condition, sides)
         self._bound = _Bound(sides, source, keys, condition, clauses, schema, where, every=every)
-        found = self._matched(base, self.look(base, where))
+        plan = self.look(base, where)
+        while True:
+            found = self._matched(base, plan)
+            inserts = self._inserts(found)
+            self._metrics, self._open = {}, inserts.open
+            if not found.changed and not inserts.any():
+                nothing = RowChanges(found.plan.reading.where)
+                self._count(found, nothing, 0)  # Files of winners may add changes.
+                return nothing
+            try:
+                changes = self._replaced(base, found, inserts.batches())
+            except InvalidInputError:
+                # Each time there are fewer rows that may be at fault.
+                if not self._refuse(base, found, inserts.open):
+                    raise
+                continue
+            self._count(found, changes, inserts.count)
+            return changes
+
+    def _inserts(self, found: _Matched) -> _Inserts:
+        """Return the source rows that are inserted."""
         inserts = _Inserts(found.steps, found.matches)
+        if self._refused is not None:
+            inserts.open &= ~self._refused
         if self._inserts_once:
-            inserts.open[keys.repeated()] = False
-        self._metrics, self._open = {}, inserts.open
-        if not found.changed and not inserts.any():
-            nothing = RowChanges(found.plan.reading.where)
-            self._count(found, nothing, 0)  # Files of winners may add changes.
-            return nothing
-        changes = self._replaced(base, found, inserts.batches())
-        self._count(found, changes, inserts.count)
-        return changes
+            assert self._bound is not None
+            inserts.open[self._bound.keys.repeated(self._refused)] = False
+        return inserts
+
+    def _refuse(self, base: Snapshot, found: _Matched, inserted: NDArray[np.bool_]) -> bool:
+        """Put source rows at fault into the quarantine; return whether there are any."""
+        if self._quarantine is None:
+            return False
+        from txlog.verbs.merge.refused import find_refused
+
+        bound = self._bound
+        assert bound is not None
+        faults = find_refused(
+            self.context,
+            base,
+            found.steps,
+            found.changed,
+            inserted,
+            kept=_kept_columns(found.steps),
+            schema=bound.schema,
+            options=self._options,
+        )
+        if not len(faults.rows):
+            return False
+        rows = bound.source.take(faults.rows, bound.source.schema.names())
+        own = replace(faults, rows=np.arange(len(faults.rows)))
+        self._quarantine.take(self.name, base, rows, own)
+        if self._refused is None:
+            self._refused = np.zeros(bound.source.num_rows, np.bool_)
+        self._refused[faults.rows] = True
+        return True
+
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return the commit of rows to the quarantine."""
+        return () if self._quarantine is None else self._quarantine.companions(txn)
+
+    def side_metrics(self) -> Mapping[str, int]:
+        """Return the number of rows in the quarantine, if there is one."""
+        return {} if self._quarantine is None else self._quarantine.metrics
 
     def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
         """Return the changes with those of added files, which may match further source rows.
@@ -144,7 +205,12 @@ class Merge(ChangeRows):
             return None
         more = RowChanges(found.plan.reading.where)
         if found.changed:
-            more = self._replaced(base, found, ())
+            try:
+                more = self._replaced(base, found, ())
+            except InvalidInputError:
+                if self._quarantine is None:
+                    raise
+                return None  # All rows are found again, with those at fault.
         both = changes.extended_by(more, self.context.store)
         if both is not None:
             self._count(found, both, 0)
@@ -156,7 +222,7 @@ class Merge(ChangeRows):
         bound = self._bound
         if self._options.use_index and not bound.every:
             plan = self.context.indexed(base, plan, bound.keys.given(bound.sides))
-        steps = _match_plan(base, plan, bound)
+        steps = replace(_match_plan(base, plan, bound), refused=self._refused)
         fragments = plan.values if bound.every or len(bound.keys.rows) else ()
         match = partial(match_fragment, self.context.store, steps)
         matches = list(self.context.engine.map(match, fragments))
