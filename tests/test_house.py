@@ -30,7 +30,7 @@ ORDER = (
     "schema", "variant", "actions", "log", "protocol", "expressions", "fragments", "parquet",
     "stats", "reconcile",
     "store", "checkpoint", "snapshot",
-    "scan", "lookup", "changes", "stream", "commit", "data_files", "verbs", "table",
+    "scan", "lookup", "changes", "stream", "commit", "data_files", "verbs", "table", "catalog",
     "extend", "spark_ext",
     "training.loader", "training.datasets", "training.service", "training",
     "tools.report", "tools.ui", "tools.cli", "testing", "__main__",
@@ -50,7 +50,7 @@ ONLY_IN = {
     "opentelemetry": {"base.observe"},
     "rich": {"tools.cli"},
     "typer": {"tools.cli"},
-    "polars": {"scan", "table"},  # Tables only name its types.
+    "polars": {"scan", "table", "catalog"},  # Tables only name its types.
     "torch": {"training.loader"},
     "jax": {"training.loader"},
     "tensorflow": {"training.loader"},

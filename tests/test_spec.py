@@ -23,6 +23,7 @@ ENFORCED = (
     "LDR",
     "DST",
     "UNQ",
+    "CAT",
 )  # Chapters of tested rules.
 
 RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)

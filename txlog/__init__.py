@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TxlogWarning,
         UnsupportedFeatureError,
     )
+    from txlog.catalog.catalog import Catalog
     from txlog.changes.changes import Changes
     from txlog.commit.operation import Outcome
     from txlog.data_files.identity import Identity
@@ -72,6 +73,7 @@ __all__ = [
     "AlreadyExistsError",
     "BadDeletionVectorError",
     "Capability",
+    "Catalog",
     "CatalogCommits",
     "Changes",
     "ChecksumReport",
@@ -127,6 +129,7 @@ _HOMES = {
     "AlreadyExistsError": "base.errors",
     "BadDeletionVectorError": "base.errors",
     "Capability": "verbs.capabilities",
+    "Catalog": "catalog.catalog",
     "CatalogCommits": "log.catalog",
     "Changes": "changes.changes",
     "ChecksumReport": "snapshot.checksum",

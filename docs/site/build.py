@@ -41,6 +41,12 @@ GROUPS = {
         "txlog.table.transaction.TableTransaction",
         "txlog.table.follow.TableChange",
     ],
+    "Catalog": [
+        "Catalog",
+        "txlog.catalog.catalog.CatalogSnapshot",
+        "txlog.catalog.transaction.CatalogTransaction",
+        "txlog.catalog.transaction.TransactionTable",
+    ],
     "Scan": ["Scan", "sql", "Explanation", "Changes", "Expression", "col", "lit", "progress"],
     "Write": ["write", "write_fragments", "convert_to_delta", "Outcome", "WriteOptions",
               "WriterProperties", "ColumnProperties", "Identity", "Capability", "CatalogCommits",

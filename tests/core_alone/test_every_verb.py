@@ -21,7 +21,7 @@ from txlog.scan.scan import Scan
 from txlog.table.fragment import TableFragment
 
 ROWS = pa.table({"n": pa.array([1, 2, 3, 4], pa.int64()), "p": ["x", "x", "y", None]})
-NEEDS_EXTRA = {"to_polars", "to_pandas", "sql", "progress"}  # See test_extras.py.
+NEEDS_EXTRA = {"Catalog", "to_polars", "to_pandas", "sql", "progress"}  # See test_extras.py.
 
 
 @pytest.fixture

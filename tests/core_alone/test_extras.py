@@ -195,6 +195,21 @@ def test_commit_coordinators(extra: str, coordinator: str, tmp_path: Path) -> No
             txlog.write(tmp_path / "t", pa.table({"n": [1]}), storage_options=options)
 
 
+def test_catalogs(tmp_path: Path) -> None:
+    if not has("sql"):
+        with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[sql\]"):
+            txlog.Catalog(tmp_path / "lake.db")
+        return
+    catalog = txlog.Catalog(tmp_path / "lake.db")
+    schema = pa.schema([("n", pa.int64())])
+    for name in ("a", "b"):
+        catalog.create_table(name, schema, managed="writes")
+    with catalog.transaction() as changes:
+        changes["a"].append(pa.table({"n": [1]}))
+        changes["b"].append(pa.table({"n": [2]}))
+    assert catalog.table("b").count() == 1
+
+
 def test_spans_without_a_sdk(table: txlog.Table) -> None:
     if not has("otel"):
         pytest.skip("the API of OpenTelemetry is not there")

@@ -69,6 +69,9 @@ IN_THE_WILD = {
     "timestampNanos": "reader-writer",
     "txlog.fragments": "reader-writer",
     "txlog.uniqueKeys": "writer",
+    "txlog.catalogWrites-dev": "writer",
+    "tableBranching-dev": "writer",
+    "multiTableTransaction-dev": "writer",
     "checkpointProtection": "writer",
     "collations": "writer",
     "collations-preview": "writer",
@@ -92,7 +95,11 @@ def test_every_row_decides_reading_and_writing(row: Feature) -> None:
         with pytest.raises(UnsupportedFeatureError, match="catalog_commits") as caught:
             require_readable(protocol, metadata(), path="t")
         assert caught.value.features == (row.name,)
-    if row.write == "no":
+    if row.write == "catalog":
+        with pytest.raises(UnsupportedFeatureError, match=r"catalog"):
+            require_writable(protocol, metadata(), path="t")
+        require_writable(protocol, metadata(), path="t", managed=True)
+    elif row.write == "no":
         with pytest.raises(UnsupportedFeatureError, match=row.name):
             require_writable(protocol, metadata(), path="t")
     else:

@@ -204,8 +204,55 @@ SERVERS = {
 }  # fmt: skip
 
 
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """Run PostgreSQL in a folder of its own; the value is a URL of SQLAlchemy."""
+    programs = _postgres()
+    assert programs is not None
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        # PostgreSQL refuses to run as root.
+        user = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
+        if user:
+            shutil.chown(folder, **user)
+            Path(folder).chmod(0o755)
+        subprocess.run(
+            [programs / "initdb", "-D", data, "-U", "tester", "-A", "trust", "--no-sync"],
+            check=True, capture_output=True, **user,
+        )  # fmt: skip
+        port = free_port()
+        server = subprocess.Popen(
+            [programs / "postgres", "-D", data, "-p", str(port), "-k", folder,
+             "-c", "listen_addresses=127.0.0.1"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **user,
+        )  # fmt: skip
+        try:
+            until = time.monotonic() + _START_S
+            while not _answers(port):
+                if server.poll() is not None or time.monotonic() > until:
+                    raise RuntimeError("PostgreSQL did not start")
+                time.sleep(0.05)
+            yield f"postgresql+psycopg://tester:{SECRET}@127.0.0.1:{port}/postgres"
+        finally:
+            server.terminate()
+            server.wait()
+
+
+@functools.cache
+def _postgres() -> Path | None:
+    """Return the folder of PostgreSQL's programs, or None: Debian's package is postgresql."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    named = shutil.which("postgres")
+    path = found[-1] if found else Path(named).resolve() if named else None
+    return None if path is None else path.parent
+
+
 def missing(name: str) -> str | None:
     """Return why a server cannot run here, or None."""
+    if name == "postgres":
+        if find_spec("psycopg") is None:
+            return "psycopg is not installed"
+        return None if _postgres() else "PostgreSQL is not installed: apt-get install postgresql"
     if find_spec("obstore") is None:
         return "obstore is not installed"
     needs = {

@@ -16,7 +16,14 @@ import orjson
 
 from txlog.actions.action import Action
 from txlog.actions.file import Add, Cdc, CheckpointMetadata, Remove, Sidecar
-from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.table import (
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    TransactionGroup,
+    Txn,
+)
 from txlog.base.errors import InvalidInputError, LogCorruptError
 
 ACTIONS: dict[str, type[Action]] = {
@@ -34,6 +41,7 @@ ACTIONS: dict[str, type[Action]] = {
 _OBJECT = {dict}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NAMES: dict[type[Action], str] = {model: name for name, model in ACTIONS.items()}
+NAMES[TransactionGroup] = "transactionGroup"  # It is written only.
 
 
 def encode(actions: Iterable[Action]) -> bytes:

@@ -63,6 +63,24 @@ class DomainMetadata(Action):
     removed: bool = False
 
 
+class Participant(Action):
+    """A table of a transaction over several tables, with the version that it gets."""
+
+    table_id: str  # The id in the table's `metaData`.
+    proposed_version: Long
+
+
+class TransactionGroup(Action):
+    """The tables that changed at one moment. Each of their commits names all of them.
+
+    Readers ignore it, so txlog writes it and does not read it.
+    """
+
+    transaction_id: str
+    participants: list[Participant]
+    coordinating_catalog: str  # The id of the catalog.
+
+
 def _or_none(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
     try:
         return read(value)

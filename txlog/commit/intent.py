@@ -17,7 +17,14 @@ import pyarrow as pa
 from txlog.actions.action import Action
 from txlog.actions.file import Add, Cdc, Remove
 from txlog.actions.ndjson import BLANK, COMMIT_MARK, as_rows, encode_rows, json_of, seal_of, sealed
-from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.table import (
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    TransactionGroup,
+    Txn,
+)
 from txlog.base.arrow import pc
 from txlog.base.errors import LogCorruptError
 from txlog.base.version import __version__
@@ -92,6 +99,7 @@ class Intent:
     txn: Txn | None = None
     query_txns: tuple[Txn, ...] = ()  # Further `txn` records for a micro-batch (STR-41).
     domains: tuple[DomainMetadata, ...] = ()  # The commit adds the domain of row ids itself.
+    group: TransactionGroup | None = None  # The tables that change at the same moment.
     reads: Reads = field(default_factory=Reads)
     # Files that were written for this intent alone, under names that no other commit can have:
     # paths of data files, and unique ids of stored deletion vectors. If one of them is in the
@@ -407,6 +415,8 @@ def encode_commit(
     if last_id > highest_id:
         actions.append(Txn(app_id=ID_APP, version=last_id, last_updated=timestamp_ms))
     actions.extend(intent.domains)
+    if intent.group is not None:
+        actions.append(intent.group)
     if row_ids is not None and row_ids.pending is not None:
         adds = with_pending_ids(adds, row_ids.pending)
     elif row_ids is not None:
@@ -454,6 +464,8 @@ COMMIT_INFO_NAMES = {"version"}.union(
     *({name, str(info.alias)} for name, info in CommitInfo.model_fields.items())
 ).difference(CALLERS_TEXTS)
 """Fields of `commitInfo` that commits fill in themselves."""
+TRANSACTION_TAG = "delta.multiTableTransaction.transactionId"
+"""A tag in `commitInfo`: the id of a transaction over several tables."""
 WRITE_PARAMETERS = frozenset(
     {
         "mode", "partitionBy", "partitionOverwriteMode", "predicate", "matchedPredicates",
@@ -490,12 +502,19 @@ def _commit_info(
         is_blind_append=intent.is_blind_append,
         engine_info=f"txlog/{__version__}",
         user_metadata=noted,
-        tags={PRESERVED_TAG: "true"} if tracked else None,
+        tags=_tags(intent, tracked),
         txn_id=txn_id,
         in_commit_timestamp=timestamp_ms if stamped else None,
         txlog_crc32=BLANK,
         **own,  # `require_user_metadata` refuses names of fields.
     )
+
+
+def _tags(intent: Intent, tracked: bool) -> dict[str, str] | None:
+    tags = {PRESERVED_TAG: "true"} if tracked else {}
+    if intent.group is not None:
+        tags[TRANSACTION_TAG] = intent.group.transaction_id
+    return tags or None
 
 
 def txn_id_of(row: dict[str, Any]) -> str | None:

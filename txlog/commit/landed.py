@@ -141,6 +141,8 @@ def require_landed(store: Store, put: PutCommit, effects: Effects) -> int | None
         The log may have been cleaned up, and it is unknown whether the table contains the commit.
     """
     version = put.version
+    if store.ratifies:  # The catalog ratified the commit.
+        return _made_ms(store, put.path)
     try:
         seen = _seen_far(store, version) if is_far(store) else _seen_near(store, version)
         if seen.may_be_behind:
@@ -152,6 +154,13 @@ def require_landed(store: Store, put: PutCommit, effects: Effects) -> int | None
     return seen.made_ms
 
 
+def _made_ms(store: Store, path: str) -> int | None:
+    try:
+        return store.info(path).modified_ms
+    except (NotFoundError, StoreError):
+        return None
+
+
 class _Seen(NamedTuple):
     may_be_behind: bool  # The commit's version and later ones may have been cleaned up.
     made_ms: int | None
@@ -159,10 +168,7 @@ class _Seen(NamedTuple):
 
 def _seen_near(store: Store, version: int) -> _Seen:
     behind = hinted_version(store) >= version or (version > 0 and _is_gone(store, version - 1))
-    try:
-        return _Seen(behind, store.info(log_path(commit_name(version))).modified_ms)
-    except (NotFoundError, StoreError):
-        return _Seen(behind, None)
+    return _Seen(behind, _made_ms(store, log_path(commit_name(version))))
 
 
 def _seen_far(store: Store, version: int) -> _Seen:

@@ -284,6 +284,7 @@ def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Sna
         tail=file_rows([mine]),
         timestamp_ms=mine.made_ms(controls.protocol, controls.metadata),
         head_ms=mine.modified_ms,
+        is_managed=store.is_managed,
     )
 
 
@@ -410,12 +411,12 @@ def _commit(
             with unknown_without_memory(version, txn_id):
                 first = put_commit(store, put, version, attempt.data, txn_id, effects)
                 if first is None:
-                    stamped = _stamped(attempt.after, require_landed(store, mine, effects))
-                    return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
+                    stamped = with_time(attempt.after, require_landed(store, mine, effects))
+                    return Committed(stamped, intent, tried, *changed_features(snapshot, stamped))
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
         is_old = False
-        verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, first)
+        verdict, snapshot, at = pass_winners(store, snapshot, intent, passed, first)
         unchecked += passed
         if verdict is not None and verdict.outcome == "rebase" and rebase is not None:
             rebased = rebase(snapshot, intent, passed)
@@ -442,7 +443,7 @@ def _commit(
         note("retried", {"read_version": snapshot.version})
 
 
-def _changed_features(
+def changed_features(
     before: Snapshot | None, after: Snapshot
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the features that a commit added to a table and those that it dropped."""
@@ -477,7 +478,7 @@ def wait_by_turns(losses: int, effects: Effects) -> bool:
     return True
 
 
-def _stamped(after: Snapshot, made_ms: int | None) -> Snapshot:
+def with_time(after: Snapshot, made_ms: int | None) -> Snapshot:
     """Return the new snapshot with the time of its file, which may be unknown."""
     stamped = after.memo(_own_duties).stamped
     return moved(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
@@ -491,7 +492,7 @@ def _with_added(snapshot: Snapshot, winner: Commit) -> Snapshot:
     return advance(snapshot, [winner])
 
 
-def _pass_winners(
+def pass_winners(
     store: Store, snapshot: Snapshot, intent: Intent, passed: list[Commit], first: bytes | None
 ) -> tuple[Verdict | None, Snapshot, int]:
     """Judge all commits after the snapshot; return the hardest verdict and the newest snapshot.

@@ -246,7 +246,7 @@ def _name_of(operation: Operation) -> str:
     return name
 
 
-def _begin(operation: Operation) -> None:
+def begin(operation: Operation) -> None:
     """Mark an operation as executed; raise if it was executed before.
 
     It holds the files of its last attempt, which a second execution would commit again or delete.
@@ -267,7 +267,7 @@ def _begin(operation: Operation) -> None:
     operation.is_executed = True
 
 
-def _intent_of(operation: Operation, base: Snapshot | None) -> Intent | None:
+def intent_of(operation: Operation, base: Snapshot | None) -> Intent | None:
     """Return the intent of an operation on a version; None: on a table that it makes.
 
     Raises
@@ -351,7 +351,7 @@ def execute(
     OutcomeUnknownError
         The store's answer was lost, or memory ran out meanwhile. Written files are kept.
     """
-    _begin(operation)
+    begin(operation)
     operation.context = context
     with (
         observed(_name_of(operation), context.store.root) as seen,
@@ -379,7 +379,14 @@ def execute(
     if isinstance(result, Done):
         tidied(operation.discard)
         return result
-    # From here on nothing may be discarded: the commit refers to the operation's files.
+    return landed(operation, result)
+
+
+def landed(operation: Operation, result: Committed) -> Done:
+    """Return the outcome of a committed operation, after it has cleaned up.
+
+    From now on nothing may be discarded: the commit refers to the operation's files.
+    """
     intent, version = result.intent, result.snapshot.version
     tidied(partial(operation.landed, intent), f"version {version} is committed, but ")
     outcome = Outcome(
@@ -398,7 +405,7 @@ def _rehearsed(operation: Operation, base: Snapshot | None, snapshot: Snapshot |
     `snapshot` is the table's version. Without one there is no table yet, and the result has the
     snapshot of the table that the commit would create.
     """
-    intent = _intent_of(operation, None if base is None else _without_indexes(base))
+    intent = intent_of(operation, None if base is None else _without_indexes(base))
     metrics = {**({} if intent is None else intent.metrics), **operation.side_metrics()}
     if intent is not None:
         after = planned(operation.context, intent, base)
@@ -426,7 +433,7 @@ class _Attempts:
     operation: Operation
     txn: AnyAppVersion | None
     user_metadata: UserMetadata | None
-    unique: UniqueCheck | None = None  # Made when the table has unique keys.
+    unique: Uniqueness | None = None
 
     def until_done(self, base: Snapshot | None, looked_s: float | None) -> Done | Committed:
         """Return the commit, or an outcome if there was nothing to commit."""
@@ -483,7 +490,7 @@ class _Attempts:
     def _intent(self, base: Snapshot | None) -> Intent | None:
         """Return the operation's intent with `txn` and notes; None: nothing to commit."""
         try:
-            intent = _intent_of(self.operation, base)
+            intent = intent_of(self.operation, base)
         except TxlogError:
             raise
         except Exception as error:  # No commit is under way, so the files are not needed.
@@ -539,13 +546,28 @@ class _Attempts:
     def check(
         self, before: Snapshot | None, intent: Intent, after: Snapshot, winners: list[Commit]
     ) -> None:
+        self.unique = self.unique or Uniqueness(self.operation.context)
+        self.unique.require(before, intent, after, winners)
+
+
+class Uniqueness:
+    """The check of a table's unique keys before each attempt to commit, if it has any."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._check: UniqueCheck | None = None  # Made when the table has unique keys.
+
+    def require(
+        self, before: Snapshot | None, intent: Intent, after: Snapshot, winners: list[Commit]
+    ) -> None:
+        """Raise `DuplicateKeyError` if an attempt would break a unique key; see `Check`."""
         if not any(name.startswith(UNIQUE_PREFIX) for name in after.metadata.configuration):
             return
-        if self.unique is None:
+        if self._check is None:
             from txlog.commit.unique_keys import UniqueCheck
 
-            self.unique = UniqueCheck(self.operation.context)
-        self.unique.require(before, intent, after, winners)
+            self._check = UniqueCheck(self._context)
+        self._check.require(before, intent, after, winners)
 
 
 @contextmanager
@@ -663,7 +685,9 @@ def closed_branch(snapshot: Snapshot) -> CommitConflictError:
 
 
 def _require_writable(snapshot: Snapshot) -> None:
-    require_writable(snapshot.protocol, snapshot.metadata, path=snapshot.root)
+    require_writable(
+        snapshot.protocol, snapshot.metadata, path=snapshot.root, managed=snapshot.is_managed
+    )
 
 
 def _changed_base(redo: Redo) -> CommitConflictError:

@@ -7,7 +7,14 @@ from functools import lru_cache
 
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
+from txlog.protocol.features import (
+    ACTIVATION,
+    CATALOG_MANAGED,
+    FEATURES,
+    REQUIRES,
+    THROUGH_CATALOG,
+    Feature,
+)
 from txlog.protocol.iceberg import (
     feature_of,
     require_compatible,
@@ -130,7 +137,8 @@ def require_readable(
     Parameters
     ----------
     catalog
-        Whether the table was opened with its catalog's answer about the commits.
+        Whether the table was opened through its catalog, or with the catalog's answer about the
+        commits.
 
     Raises
     ------
@@ -170,7 +178,8 @@ def require_readable(
             features=tuple(sorted(managed)),
             reason="the table is catalog-managed: its files alone do not show which commits are "
             "valid",
-            remedy="Pass the answer of its catalog as txlog.Table(…, catalog_commits=…)",
+            remedy="Open it by its name in its catalog. Of another kind of catalog, pass the "
+            "answer as txlog.Table(…, catalog_commits=…)",
         )
     mode = "delta.columnMapping.mode"
     if supports(protocol, "columnMapping") and not Properties(metadata.configuration).is_readable(
@@ -191,8 +200,15 @@ def require_readable(
         )
 
 
-def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> None:
+def require_writable(
+    protocol: Protocol, metadata: Metadata, *, path: str, managed: bool = False
+) -> None:
     """Raise if txlog cannot write a table correctly; the error names all reasons.
+
+    Parameters
+    ----------
+    managed
+        Whether the table was opened through its catalog.
 
     Raises
     ------
@@ -200,7 +216,7 @@ def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> No
         The writer version is unknown, or the table lists a feature that txlog cannot write, or uses
         one that txlog writes only while it is unused.
     """
-    require_readable(protocol, metadata, path=path)
+    require_readable(protocol, metadata, path=path, catalog=managed)
     if protocol.min_writer_version not in WRITERS:
         raise UnsupportedFeatureError(
             path=path,
@@ -209,9 +225,16 @@ def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> No
             remedy="Upgrade txlog, or write the table with a newer engine",
         )
     active = set(_active(metadata))
-    lacking = sorted(
-        name for name in features_of(protocol) if not _can_write(FEATURES.get(name), name, active)
-    )
+    features = features_of(protocol)
+    guarded = sorted(THROUGH_CATALOG & features)
+    if guarded and not managed:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=tuple(guarded),
+            reason="all writers of the table must go through its catalog",
+            remedy="Open it by its name in its catalog",
+        )
+    lacking = sorted(name for name in features if not _can_write(FEATURES.get(name), name, active))
     if lacking:
         raise UnsupportedFeatureError(
             path=path,
@@ -235,7 +258,7 @@ def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> No
 def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
     if row is None or row.write == "no":
         return False
-    return row.write == "yes" or name not in active
+    return row.write in ("yes", "catalog") or name not in active
 
 
 def _active(metadata: Metadata) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The registry of table features: one row for each feature that txlog knows.
 
 txlog reads tables with all of them and refuses a reader feature without a row. `write` says whether
-txlog writes a table that lists the feature: `yes`, `no`, or `inactive`, which means only while no
-property or column uses the feature.
+txlog writes a table that lists the feature: `yes`, `no`, `inactive`, which means only while no
+property or column uses the feature, or `catalog`, which means only through the table's catalog.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Write = Literal["yes", "inactive", "no"]
+Write = Literal["yes", "inactive", "catalog", "no"]
 
 CLUSTERING = "delta.clustering"
 """The domain that holds the clustering columns."""
@@ -67,7 +67,10 @@ _ROWS = (
     Feature("txlog.uniqueKeys", "writer", "yes"),
     # A draft (spec/branches.md), so its final name is not known.
     Feature("tableBranching-dev", "writer", "yes"),
-    Feature("catalogManaged", "reader-writer", "no"),
+    # spec/catalog.md. The names end in -dev until the protocol has accepted such features.
+    Feature("txlog.catalogWrites-dev", "writer", "catalog"),
+    Feature("multiTableTransaction-dev", "writer", "catalog"),
+    Feature("catalogManaged", "reader-writer", "catalog"),
     Feature("catalogOwned-preview", "reader-writer", "no"),
 )  # fmt: skip
 
@@ -85,13 +88,20 @@ REQUIRES: dict[str, tuple[str, ...]] = {
     "variantShredding": ("variantType",),
     "variantShredding-preview": ("variantType-preview",),
     "txlog.fragments": ("deletionVectors",),
+    "catalogManaged": ("inCommitTimestamp",),
+    "txlog.catalogWrites-dev": ("inCommitTimestamp",),
 }
 
 # The features of tables whose commits only a catalog knows.
 CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 
+# The features of a table whose writers go through its catalog.
+THROUGH_CATALOG = frozenset(row.name for row in _ROWS if row.write == "catalog")
+
 # Features of a log or its catalog: they say nothing about the files of the table.
-OF_THE_LOG = frozenset({"checkpointProtection", "tableBranching-dev"}) | CATALOG_MANAGED
+OF_THE_LOG = (
+    frozenset({"checkpointProtection", "tableBranching-dev"}) | CATALOG_MANAGED | THROUGH_CATALOG
+)
 
 # The property that enables a feature.
 ACTIVATION = {

@@ -160,6 +160,8 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.targetFileSize": (_bytes, None),
     "delta.writePartitionColumnsToParquet": (_flag, False),
     "txlog.bloomFilterColumns": (_column_paths, None),
+    "txlog.catalog": (_text, None),
+    "txlog.catalog.stamped": (_flag, False),
     "txlog.dataset.cleared": (_positive, None),  # txlog.training sets these four.
     "txlog.dataset.format": (_positive, None),
     "txlog.dataset.ledger": (_positive, None),
@@ -471,6 +473,8 @@ OWNERS: dict[str, Owner] = {
     "delta.requireCheckpointProtectionBeforeVersion": Owner.LOG,
     "delta.rowTracking.materializedRowCommitVersionColumnName": Owner.WRITER,
     "delta.rowTracking.materializedRowIdColumnName": Owner.WRITER,
+    "txlog.catalog": Owner.LOG,
+    "txlog.catalog.stamped": Owner.LOG,
     "txlog.droppedColumns": Owner.WRITER,
 }
 """The owners of properties. `delta.feature.…` belongs to features, all others to the user."""

@@ -292,6 +292,7 @@ def _load(
         timestamp_ms=_timestamp_ms(store, segment, head, tail.last, controls),
         head_ms=None if head is None else head.modified_ms,
         catalog=catalog,
+        is_managed=store.is_managed,
         footers=footers,
     )
 
@@ -520,6 +521,8 @@ def look_ahead(store: Store, version: int) -> Ahead:
     after the first missing one. They find a gap if at least as many commits follow it as it lacks,
     up to 16. So all calls cost about the same, and a longer gap is found some calls later.
     """
+    if (ratified := store.latest_version()) is not None:  # A catalog knows it.
+        return Ahead(_commit_at(store, version), *_following(store, version, {}, ratified))
     if is_far(store):
         files = list_log(store, since=version)
         commits = {file.version: file for file in files if file.kind == "commit"}

@@ -218,6 +218,7 @@ class Snapshot:
     sidecars: tuple[Sidecar, ...]
     tail: Tail = field(repr=False, compare=False)  # File actions newer than the checkpoint.
     catalog: CatalogCommits | None = None  # For a catalog-managed table, the catalog's answer.
+    is_managed: bool = False  # Whether it was read through the catalog of the table.
     footers: Footers = field(default_factory=Footers, repr=False, compare=False)
     _facts: _Facts | None = field(default=None, repr=False, compare=False)
 
@@ -315,6 +316,7 @@ def make_snapshot(
     timestamp_ms: int | None,
     head_ms: int | None,
     catalog: CatalogCommits | None = None,
+    is_managed: bool = False,
     footers: Footers | None = None,
 ) -> Snapshot:
     """Build a snapshot from the table state; raise if txlog cannot read the table.
@@ -339,7 +341,8 @@ def make_snapshot(
             )
     assert controls.protocol is not None
     assert controls.metadata is not None
-    require_readable(controls.protocol, controls.metadata, path=root, catalog=catalog is not None)
+    has_answer = is_managed or catalog is not None
+    require_readable(controls.protocol, controls.metadata, path=root, catalog=has_answer)
     if catalog is not None and segment.version == catalog.latest_version:
         _require_managed(controls.protocol, root)
     text = controls.metadata.schema_string
@@ -364,6 +367,7 @@ def make_snapshot(
         sidecars=tuple(sidecars),
         tail=tail if isinstance(tail, Tail) else Tail(tail),
         catalog=catalog,
+        is_managed=is_managed,
         footers=Footers() if footers is None else footers,
     )
 
@@ -451,5 +455,6 @@ def _advanced(
         tail=tail,
         timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
         head_ms=last.modified_ms,
+        is_managed=snapshot.is_managed,
         footers=snapshot.footers,
     )

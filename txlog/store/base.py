@@ -142,7 +142,12 @@ class Store(Protocol):
 
     @property
     def is_managed(self) -> bool:
-        """Whether all commits of the table go through a catalog, which this store asks."""
+        """Whether the table was opened through the catalog that manages it."""
+        ...
+
+    @property
+    def ratifies(self) -> bool:
+        """Whether a put of a commit is decided by a catalog, after the commits before it."""
         ...
 
     def latest_version(self) -> int | None:
@@ -302,6 +307,7 @@ class BasicStore:
 
     reads_at_once: ClassVar[int] = 1
     is_managed: ClassVar[bool] = False
+    ratifies: ClassVar[bool] = False
 
     def latest_version(self) -> int | None:
         """Return None: the files of the log alone say which versions there are."""
@@ -376,6 +382,11 @@ class WrappingStore(BasicStore):
     def is_managed(self) -> bool:  # type: ignore[override]  # Other stores have a constant.
         """Whether the wrapped store asks a catalog."""
         return self.inner.is_managed
+
+    @property
+    def ratifies(self) -> bool:  # type: ignore[override]
+        """Whether a catalog decides the commits of the wrapped store."""
+        return self.inner.ratifies
 
     def latest_version(self) -> int | None:
         """Return the last version that the catalog of the wrapped store ratified."""

@@ -208,6 +208,15 @@ class BranchStore(WrappingStore):
         return _finders[0](self.inner, self.given)
 
     @property
+    def ratifies(self) -> bool:  # type: ignore[override]
+        """False: a catalog decides the commits of the table, and those of a branch are files."""
+        return False
+
+    def latest_version(self) -> int | None:
+        """Return None, as for `ratifies`."""
+        return None
+
+    @property
     def options(self) -> Mapping[str, Any]:
         """The options with which the branch is opened; once it is known, with its id and base."""
         chain = self.__dict__.get("chain")

@@ -33,7 +33,9 @@ def open_store(
         How to connect: object_store's keys, such as `AWS_REGION`, and those of fsspec. txlog's own
         options are `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`, `txlog.paths`
         (`inside` or `anywhere`), and `txlog.durability`: `relaxed` does not wait for a local disk
-        (rule GUA-8). `txlog.branch` opens a branch of the table by its name (spec/branches.md).
+        (rule GUA-8). `txlog.branch` opens a branch of the table by its name (spec/branches.md), and
+        `txlog.catalog` with `txlog.catalog.table` a table by its catalog
+        (`Catalog.storage_options`).
 
     Raises
     ------
@@ -64,23 +66,32 @@ def open_store(
     if scheme is None or scheme == "file":
         is_uri = is_file_uri(text)
         plain = file_path(text, decode=True) if is_uri else os.path.expanduser(text)
-        return _branched(
-            _coordinated(LocalStore(_absolute(plain), options, disk_of(options))), branch
-        )
+        local = LocalStore(_absolute(plain), options, disk_of(options))
+        return _viewed(_coordinated(local), branch)
     if "\0" in text:
         raise InvalidInputError(argument="uri", reason="a URI must not contain a NUL character")
     if scheme == "memory":
         from txlog.store.memory import MemoryStore
 
         place = "memory://" + text[len("memory://") :].strip("/")
-        return _branched(MemoryStore(place, options), branch)
+        return _viewed(MemoryStore(place, options), branch)
     root = text.rstrip("/") if not text.endswith("://") else text
-    return _branched(_coordinated(_remote(root, options)), branch)
+    return _viewed(_coordinated(_remote(root, options)), branch)
 
 
-def _branched(store: Store, branch: str | None) -> Store:
-    """Return a store, or its view of a branch."""
+def _viewed(store: Store, branch: str | None) -> Store:
+    """Return a store through the catalog of the table, and its view of a branch."""
+    store = _managed(store)
     return store if branch is None else BranchStore(store, branch)
+
+
+def _managed(store: Store) -> Store:
+    """Return a store through the catalog of the table if the options name one."""
+    if "txlog.catalog" not in store.options:
+        return store
+    from txlog.store.managed import managed_store
+
+    return managed_store(store, store.options)
 
 
 def _coordinated(store: Store) -> Store:

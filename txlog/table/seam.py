@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from txlog.commit.app_versions import AnyAppVersion
     from txlog.commit.intent import UserMetadata
-    from txlog.commit.operation import Operation, Outcome
+    from txlog.commit.operation import Done, Operation, Outcome
     from txlog.data_files.options import WriteOptions
     from txlog.fragments.metadata import FragmentMetadata
     from txlog.log.names import LogFile
@@ -114,6 +114,16 @@ def create_table(
         definition,
     )
     return Table._made(context, done)
+
+
+def table_at(context: Context, snapshot: Snapshot) -> Table:
+    """Return the table at a version that need not be committed."""
+    return Table._of(context, snapshot)
+
+
+def settle(table: Table, done: Done) -> Outcome:
+    """Move a table to the version after an operation, and do what follows a commit."""
+    return table._finish(done)
 
 
 def context_of(table: Table) -> Context:

@@ -422,7 +422,8 @@ class _Clone(Operation):
         protocol = at_least(protocol, asked.versions)
         if base is not None:
             protocol = merged_protocol(base.protocol, protocol)
-        require_writable(protocol, metadata, path=source.root)
+        is_managed = base is not None and base.is_managed
+        require_writable(protocol, metadata, path=source.root, managed=is_managed)
         return metadata, protocol
 
     def _id(self) -> str:

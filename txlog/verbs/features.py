@@ -139,7 +139,7 @@ class UpgradeProtocol(Operation):
         change = self.change_of(base)
         if change.after == base.protocol:
             return None
-        require_writable(change.after, base.metadata, path=base.root)
+        require_writable(change.after, base.metadata, path=base.root, managed=base.is_managed)
         return Intent(
             operation=self.name,
             kind="protocol",

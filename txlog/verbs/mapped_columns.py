@@ -287,7 +287,7 @@ class SetMapping(Rewrite, SetProperties):
                 remedy=f"Set {MAPPING_MODE} alone",
             )
         ended = without_mapping(base, changed.metadata)
-        require_writable(base.protocol, ended.metadata, path=base.root)
+        require_writable(base.protocol, ended.metadata, path=base.root, managed=base.is_managed)
         rows = load_files(self.context.store, base).live
         fragments = plan_scan(base, rows, columns=[]).fragments
         for _, adds in rewrite_all(self.context, ended.rewrite, [(one,) for one in fragments]):

@@ -92,7 +92,7 @@ class ChangeMetadata(Operation):
         protocol = at_least(upgraded(base.protocol, needed | changed.features), changed.versions)
         if changed.metadata == base.metadata and protocol == base.protocol:
             return None
-        require_writable(protocol, changed.metadata, path=base.root)
+        require_writable(protocol, changed.metadata, path=base.root, managed=base.is_managed)
         if changed.checks is not None:
             require_true(self.context, base, changed.checks)
         kind: Kind = "metadata" if protocol == base.protocol else "protocol"

@@ -80,7 +80,7 @@ def replacement(
         schema = mapped(unmapped(schema), counting, before=base.schema)
         metadata = with_schema(metadata, schema)
     protocol = merged_protocol(base.protocol, needed)
-    require_writable(protocol, metadata, path=base.root)
+    require_writable(protocol, metadata, path=base.root, managed=base.is_managed)
     domains = _clustering(base, metadata, schema, definition.clustering())
     return Replacement(base.metadata, metadata, schema, protocol, domains, created.parameters)
 

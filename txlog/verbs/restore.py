@@ -122,7 +122,7 @@ class Restore(Operation):
         target, then = self._target
         protocol = merged_protocol(base.protocol, target.protocol)
         metadata = _metadata(base, target)
-        require_writable(protocol, metadata, path=base.root)
+        require_writable(protocol, metadata, path=base.root, managed=base.is_managed)
         now, doubted = live_left(store, base)
         back, gone = _to_add(then, now), files_without(now, then)
         if doubted.num_rows:

@@ -1,0 +1,1 @@
+"""Catalogs of tables: names, managed tables, and transactions over several tables."""

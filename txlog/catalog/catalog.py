@@ -1,0 +1,656 @@
+"""`Catalog`: tables by name, in a database that decides which commits of managed tables exist."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import pyarrow as pa
+
+from txlog.base.effects import REAL
+from txlog.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    InvalidTypeError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+    require_texts,
+)
+from txlog.base.texts import without_secrets
+from txlog.base.threads import Engine
+from txlog.catalog.moment import CatalogSnapshot, require_name
+from txlog.commit.app_versions import AppVersion, require_app_version
+from txlog.commit.context import Context
+from txlog.commit.intent import UserMetadata
+from txlog.commit.operation import execute as execute_on
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.time_travel import parse_timestamp
+from txlog.store.catalog_database import (
+    CATALOG,
+    CATALOG_TABLE,
+    CatalogDatabase,
+    Managed,
+    TableRow,
+)
+from txlog.store.managed import PublishedStore
+from txlog.store.open import open_store
+from txlog.table.seam import execute
+from txlog.table.table import Table
+from txlog.verbs.managed import LetOut, TakeIn, managed_kind
+
+if TYPE_CHECKING:
+    from txlog.catalog.transaction import CatalogTransaction, Isolation
+    from txlog.data_files.identity import Identity
+    from txlog.schema.types import StructType
+
+Result = TypeVar("Result")
+
+_DAY_MS = 24 * 60 * 60 * 1000
+RETENTION_DAYS = 7.0
+
+
+class Catalog:
+    """Tables by name, in a database: SQLite by default.
+
+    A table of a catalog is a folder like any other; the catalog knows its place. If the catalog
+    *manages* a table, all its commits go through the catalog, which decides which of them exist. So
+    several tables change at one moment (`transaction`), or are read as of one (`snapshot`).
+
+    Parameters
+    ----------
+    database
+        The file of an SQLite database, which is made if it does not exist, or a URL of SQLAlchemy,
+        such as `postgresql+psycopg://host/name`. SQLite needs working file locks: do not put it on
+        a network disk that lacks them.
+    location
+        The folder for new tables, or its URI. The catalog keeps it, so it is needed only once.
+        Default: the folder of the SQLite file.
+    storage_options
+        As for `Table`, for all tables of the catalog. They are not stored.
+    time_zone, engine
+        As for `Table`.
+
+    Raises
+    ------
+    StoreError
+        The database cannot be reached.
+    UnsupportedFeatureError
+        SQLAlchemy is not installed, or a newer release of txlog wrote the catalog.
+    InvalidInputError
+        The catalog is new and `location` is missing, or the catalog has another location.
+    """
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str],
+        location: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        time_zone: str | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        url = _url_of(database)
+        self._database = CatalogDatabase(url)
+        self._options = dict(storage_options or {})
+        for name in (CATALOG, CATALOG_TABLE):
+            self._options.pop(name, None)
+        self._time_zone = time_zone
+        self._engine = engine
+        facts = self._database.facts()
+        if not facts:
+            place = _location_of(url, location, self._options)
+            self._database.create({"id": REAL.uuid(), "location": place})
+            facts = self._database.facts()
+        elif location is not None:
+            place = open_store(location, self._options).root
+            if place != facts["location"]:
+                raise InvalidInputError(
+                    argument="location",
+                    reason=f"the catalog keeps its tables in {without_secrets(facts['location'])}",
+                    remedy="Omit the location, or open another catalog",
+                )
+        self._id = facts["id"]
+        self._location = facts["location"]
+
+    @property
+    def id(self) -> str:
+        """The id of the catalog, a UUID."""
+        return self._id
+
+    @property
+    def location(self) -> str:
+        """The folder of new tables, or its URI."""
+        return self._location
+
+    def __repr__(self) -> str:
+        return f"txlog.Catalog({self._database.place!r})"
+
+    # Names -------------------------------------------------------------------------------------
+
+    def tables(self, namespace: str | None = None) -> pa.Table:
+        """Return the tables, by name, all at one moment.
+
+        The columns are `name`, `location`, `managed` (`all`, `writes` or null), `version` (the last
+        one that the catalog ratified; null for a table that it does not manage) and `created`.
+
+        Parameters
+        ----------
+        namespace
+            Only tables in it, such as `sales` for `sales.orders`, and in namespaces below.
+        """
+        require_texts(namespace=namespace)
+        rows = self._database.tables()
+        if namespace is not None:
+            below = f"{namespace.casefold()}."
+            rows = [row for row in rows if row.name.casefold().startswith(below)]
+        return _as_arrow(rows, "created", [row.created_ms for row in rows])
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces that have tables, ascending: the parts of names before a dot."""
+        found: set[str] = set()
+        for row in self._database.tables():
+            steps = row.name.split(".")[:-1]
+            found.update(".".join(steps[:count]) for count in range(1, len(steps) + 1))
+        return sorted(found)
+
+    def table(self, name: str, version: int | str | None = None) -> Table:
+        """Open a table.
+
+        Raises
+        ------
+        NotFoundError
+            The catalog has no table of this name, or its folder has no table any more.
+        """
+        return self._open(self._row(name), version)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the catalog has a table of this name, in any case."""
+        return isinstance(name, str) and self._database.table(name) is not None
+
+    def storage_options(self, name: str) -> dict[str, Any]:
+        """Return the options with which the table's location opens through the catalog.
+
+        They are needed where a table is named by its location: `txlog.Table`, `spark_ext.read` and
+        `write`, the command line. They contain the URL of the database.
+        """
+        return self._options_of(self._row(name))
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | StructType,
+        partition_by: Sequence[str] | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        managed: Managed | Literal[False] = False,
+        location: str | os.PathLike[str] | None = None,
+        cluster_by: Sequence[str] | str | None = None,
+        generated: Mapping[str, str] | None = None,
+        identity: Mapping[str, Identity] | Sequence[str] | str | None = None,
+        description: str | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Table:
+        """Create a table.
+
+        Parameters
+        ----------
+        name
+            Such as `sales.orders`. Case is kept, and ignored in look-ups.
+        managed
+            False: the table is a folder like any other, and the catalog only names it. `writes`:
+            all writers go through the catalog, and every engine reads what was published. `all`:
+            readers go through the catalog too (the protocol's `catalogManaged`), so engines without
+            it refuse the table.
+        location
+            Default: a folder in the catalog's location.
+        partition_by, properties, cluster_by, generated, identity, description
+            As for `Table.create`.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The catalog has a table of this name, or there is a table at the location.
+        """
+        self._require_free(name)
+        _require_managed(managed)
+        place = os.fspath(location) if location is not None else self._place_of(name)
+        table = Table.create(
+            place,
+            schema,
+            partition_by,
+            properties,
+            cluster_by=cluster_by,
+            generated=generated,
+            identity=identity,
+            name=name,
+            description=description,
+            user_metadata=user_metadata,
+            storage_options=self._options,
+        )
+        return self._take(name, table, managed)
+
+    def register(
+        self,
+        name: str,
+        uri: str | os.PathLike[str],
+        *,
+        managed: Managed | Literal[False] = False,
+    ) -> Table:
+        """Add a table that exists; its files stay where they are.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The catalog has a table of this name, or this table by another one.
+        NotFoundError
+            There is no table.
+        """
+        self._require_free(name)
+        _require_managed(managed)
+        # A table of this catalog that was lost from its database has its feature still.
+        return self._take(name, Table(uri, storage_options=self._options), managed)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a table another name. Its files stay where they are.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Another table has the new name.
+        """
+        row = self._row(name)
+        require_name(new_name)
+        other = self._database.table(new_name)
+        if other is not None and other.table_id != row.table_id:
+            raise _exists(new_name)
+        self._database.change(row.table_id, name=new_name)
+
+    def drop(self, name: str) -> None:
+        """Drop a table: its name is free, and managed tables take no commits any more.
+
+        Files stay until `purge`. Before that, `undrop` brings the table back.
+        """
+        self._database.change(self._row(name).table_id, dropped_ms=REAL.now_ms())
+
+    def dropped(self) -> pa.Table:
+        """Return the dropped tables, as `tables` does, with `dropped` in place of `created`."""
+        rows = self._database.tables(dropped=True)
+        return _as_arrow(rows, "dropped", [row.dropped_ms for row in rows])
+
+    def undrop(self, name: str, new_name: str | None = None) -> Table:
+        """Bring back the last dropped table of this name, as it was, also under a new name.
+
+        Raises
+        ------
+        NotFoundError
+            There is none: it was not dropped, or it was purged.
+        AlreadyExistsError
+            Another table has the name.
+        """
+        folded = require_name(name).casefold()
+        rows = self._database.tables(dropped=True)
+        rows = [row for row in rows if row.name.casefold() == folded]
+        if not rows:
+            raise NotFoundError(
+                path=name,
+                reason=f"{self!r} has no dropped table {name!r}",
+                remedy="Choose a name from the catalog's dropped tables",
+            )
+        row = max(rows, key=lambda row: row.dropped_ms or 0)
+        self._require_free(new_name or name)
+        self._database.change(row.table_id, name=new_name or name, dropped_ms=None)
+        return self.table(new_name or name)
+
+    def purge(self, retention_days: float = RETENTION_DAYS, *, dry_run: bool = True) -> list[str]:
+        """Forget tables that were dropped before some days, and delete the files of their folders.
+
+        Files outside of the catalog's location are not deleted: those tables were registered.
+
+        Returns
+        -------
+        The names of the tables. With `dry_run`, nothing is done.
+        """
+        before = REAL.now_ms() - int(retention_days * _DAY_MS)
+        rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
+        if not dry_run:
+            for row in rows:
+                if row.location.startswith(f"{self._location.rstrip('/')}/"):
+                    store = open_store(row.location, self._options)
+                    store.delete([info.name for info in store.list_tree("")])
+                self._database.forget(row.table_id)
+        return [row.name for row in rows]
+
+    # Managed tables ----------------------------------------------------------------------------
+
+    def manage(self, name: str, managed: Managed = "writes") -> Table:
+        """Take a table in: from now on all its commits go through the catalog.
+
+        A call that failed half-way can be repeated.
+
+        Parameters
+        ----------
+        managed
+            As for `create_table`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Another catalog manages the table, or this one in another way.
+        """
+        _require_managed(managed)
+        row = self._row(name)
+        if row.managed == managed:
+            return self._open(row, None)
+        store = open_store(row.location, self._options)
+        snapshot = load_snapshot(PublishedStore(store))
+        done = execute_on(TakeIn(managed, self._id), Context(store), snapshot)
+        # From here on only the catalog makes commits, so this is the latest version.
+        self._database.manage(row.table_id, managed, done.snapshot.version)
+        return self.table(name)
+
+    def release(self, name: str) -> Table:
+        """Let a table out: its commits no longer go through the catalog, which only names it."""
+        row = self._row(name)
+        table = self._open(row, None)
+        if row.managed is not None and managed_kind(table.snapshot) is not None:
+            execute(table, LetOut())
+        self._finish_release(row)
+        return self.table(name)
+
+    def _finish_release(self, row: TableRow) -> None:
+        """Record that a table, whose log has no feature of a catalog any more, is not managed."""
+        while row.managed is not None:
+            store = open_store(row.location, self._options_of(row))
+            latest = store.latest_version()  # It publishes what was ratified.
+            if self._database.release(row.table_id, latest):
+                break
+            row = self._row(row.name)
+
+    def repair(self, name: str) -> Table:
+        """Accept commits of a managed table that its log has and the catalog does not know.
+
+        That is so if the catalog's database was restored from an older copy. Commits without a gap
+        after the last known one become ratified.
+
+        Returns
+        -------
+        The table at its latest version.
+        """
+        row = self._row(name)
+        if row.managed is not None and row.latest_version is not None:
+            latest = load_snapshot(PublishedStore(open_store(row.location, self._options))).version
+            if latest > row.latest_version:
+                self._database.change(row.table_id, latest_version=latest)
+        return self.table(name)
+
+    # Several tables ----------------------------------------------------------------------------
+
+    def snapshot(self) -> CatalogSnapshot:
+        """Return all tables as they are at one moment."""
+        rows = self._database.tables()
+        return CatalogSnapshot(self._open, {row.name: (row, row.latest_version) for row in rows})
+
+    def at(self, timestamp: str | datetime | int) -> CatalogSnapshot:
+        """Return all tables as they were at a time.
+
+        Of a managed table, the time of a version is when the catalog ratified it; of others, and of
+        versions before the table was taken in, that of time travel.
+
+        Parameters
+        ----------
+        timestamp
+            As for `Table`.
+        """
+        at_ms = parse_timestamp(timestamp)
+        versions = self._database.versions_at(at_ms)
+        found: dict[str, tuple[TableRow, int | None]] = {}
+        for row in self._database.tables():
+            version = versions.get(row.table_id)
+            if version is None:
+                try:
+                    version = Table(
+                        row.location, None, timestamp, self._options_of(row), out_of_range="error"
+                    ).version
+                except NotFoundError:
+                    if row.created_ms > at_ms:
+                        continue
+                    raise
+            found[row.name] = row, version
+        return CatalogSnapshot(self._open, found)
+
+    @contextmanager
+    def transaction(
+        self,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+        isolation: Isolation = "snapshot",
+    ) -> Iterator[CatalogTransaction]:
+        """Change several tables at one moment, or none of them::
+
+            with catalog.transaction() as tx:
+                tx["orders"].append(rows)
+                tx["totals"].update({"n": "n + 1"}, "day = '2026-11-29'")
+
+        All reads in the block see the tables at the moment when it began, with the changes of the
+        block. At its end all tables are committed, each by the rules for conflicts of its rows.
+        The tables must be managed by the catalog.
+
+        Parameters
+        ----------
+        txn
+            The version of an application. If the catalog has recorded it, the block's changes are
+            skipped (`tx.skipped`).
+        isolation
+            `snapshot`: two transactions that change the same rows conflict. `serializable`: so does
+            one that read, through `tx`, what another one changed.
+
+        Raises
+        ------
+        CommitConflictError
+            Another transaction changed what this one read or changed. Nothing was committed. Run
+            the block again, as `run` does.
+        """
+        from txlog.catalog.transaction import CatalogTransaction, Options
+
+        require_app_version(txn)
+        options = Options(self._database, self._id, txn, user_metadata, isolation)
+        changes = CatalogTransaction(options, self.snapshot())
+        try:
+            yield changes
+        except BaseException as error:
+            changes._discard(error)
+            raise
+        changes._commit_all()
+
+    def run(
+        self,
+        function: Callable[[CatalogTransaction], Result],
+        *,
+        attempts: int = 10,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+        isolation: Isolation = "snapshot",
+    ) -> Result:
+        """Run a function in a transaction, and again after a conflict; return its result.
+
+        The function gets the transaction. It is called up to `attempts` times, so what it does
+        besides must be repeatable.
+        """
+        for attempt in range(attempts):
+            try:
+                with self.transaction(
+                    txn=txn, user_metadata=user_metadata, isolation=isolation
+                ) as changes:
+                    result = function(changes)
+            except CommitConflictError:
+                if attempt == attempts - 1:
+                    raise
+                REAL.sleep_s(min(1.0, 0.01 * 2**attempt) * REAL.jitter())
+            else:
+                return result
+        raise InvalidInputError(argument="attempts", reason=f"{attempts} is not a count of calls")
+
+    # -------------------------------------------------------------------------------------------
+
+    def _row(self, name: str) -> TableRow:
+        row = self._database.table(require_name(name))
+        if row is None:
+            raise NotFoundError(
+                path=name,
+                reason=f"{self!r} has no table {name!r}",
+                remedy="Choose a name from the catalog's tables",
+            )
+        return row
+
+    def _options_of(self, row: TableRow) -> dict[str, Any]:
+        if row.managed is None:
+            return dict(self._options)
+        place = f"{row.table_id}:{row.location}"
+        return {**self._options, CATALOG: self._database.url, CATALOG_TABLE: place}
+
+    def _open(self, row: TableRow, version: int | str | None) -> Table:
+        try:
+            table = Table(
+                row.location,
+                version,
+                storage_options=self._options_of(row),
+                time_zone=self._time_zone,
+                engine=self._engine,
+            )
+        except LogCorruptError:
+            if not self._was_released(row):
+                raise
+            self._database.change(row.table_id, managed=None, latest_version=None)
+            return self._open(row._replace(managed=None), version)
+        except NotFoundError as error:
+            with suppress(TxlogError):
+                if not Table.exists(row.location, self._options):
+                    error.remedy = (
+                        f"The folder of {row.name} was moved or deleted: bring it back, or drop "
+                        "the name and register the new place"
+                    )
+            raise
+        if table.snapshot.metadata.id != row.table_id:
+            raise NotFoundError(
+                path=row.location,
+                reason=f"another table has replaced {row.name} in its folder",
+                remedy="Drop the name, and register the folder",
+            )
+        return table
+
+    def _was_released(self, row: TableRow) -> bool:
+        """Return whether a release of a table ended before its last step."""
+        if row.managed is None:
+            return False
+        try:
+            snapshot = load_snapshot(PublishedStore(open_store(row.location, self._options)))
+        except TxlogError:
+            return False
+        return managed_kind(snapshot) is None
+
+    def _take(self, name: str, table: Table, managed: Managed | Literal[False]) -> Table:
+        row = TableRow(
+            table_id=table.snapshot.metadata.id,
+            name=name,
+            location=table.uri,
+            managed=None,
+            latest_version=None,
+            created_ms=REAL.now_ms(),
+            dropped_ms=None,
+        )
+        try:
+            self._database.add(row)
+        except AlreadyExistsError:
+            other = self._database.table_of(row.table_id)
+            if other is None:
+                raise _exists(name) from None
+            is_dropped = other.dropped_ms is not None
+            raise AlreadyExistsError(
+                path=row.location,
+                reason=f"the catalog has this table by the name {other.name!r}"
+                + (", dropped" if is_dropped else ""),
+                remedy="Bring it back with the catalog's method undrop"
+                if is_dropped
+                else "Use that name, or rename it",
+            ) from None
+        return self.manage(name, managed) if managed else self._open(row, None)
+
+    def _require_free(self, name: str) -> None:
+        if self._database.table(require_name(name)) is not None:
+            raise _exists(name)
+
+    def _place_of(self, name: str) -> str:
+        """Return a folder for a new table: that of its name, unless a table is there already."""
+        place = "/".join([self._location.rstrip("/"), *name.split(".")])
+        rows = (*self._database.tables(), *self._database.tables(dropped=True))
+        if place in {row.location for row in rows} or Table.exists(place, self._options):
+            return f"{place}-{REAL.uuid()[:8]}"
+        return place
+
+
+def _url_of(database: str | os.PathLike[str]) -> str:
+    """Return the URL of SQLAlchemy for the argument of a catalog."""
+    if not isinstance(database, str | os.PathLike):
+        raise InvalidTypeError(
+            argument="database",
+            reason=f"a path or a URL was expected, not {type(database).__name__}",
+            remedy='Pass the path of a file, such as "lake.db", or a URL of SQLAlchemy',
+        )
+    text = os.fspath(database)
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise InvalidInputError(argument="database", reason=f"{text!r} is not a path or a URL")
+    if "://" in text:
+        return text
+    return f"sqlite:///{Path(text).expanduser().absolute()}"
+
+
+def _location_of(
+    url: str, location: str | os.PathLike[str] | None, options: Mapping[str, Any]
+) -> str:
+    """Return the location of a new catalog; by default the folder of its SQLite file."""
+    if location is not None:
+        return open_store(location, options).root
+    if url.startswith("sqlite:////"):
+        return open_store(Path(url.removeprefix("sqlite:///")).parent).root
+    raise InvalidInputError(
+        argument="location",
+        reason="the catalog is new, and its database is not a file",
+        remedy="Pass the folder for its tables",
+    )
+
+
+def _require_managed(managed: object) -> None:
+    if managed not in (False, "all", "writes"):
+        raise InvalidInputError(
+            argument="managed",
+            reason=f"{managed!r} is not False, 'writes' or 'all'",
+            remedy="With 'writes' every engine can read the table, with 'all' only through the "
+            "catalog",
+        )
+
+
+def _exists(name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        path=name,
+        reason=f"the catalog has a table {name!r} (case is ignored)",
+        remedy="Choose another name, or drop or rename that table",
+    )
+
+
+def _as_arrow(rows: Sequence[TableRow], time: str, times: Sequence[int | None]) -> pa.Table:
+    return pa.table(
+        {
+            "name": pa.array([row.name for row in rows], pa.string()),
+            "location": pa.array([without_secrets(row.location) for row in rows], pa.string()),
+            "managed": pa.array([row.managed for row in rows], pa.string()),
+            "version": pa.array([row.latest_version for row in rows], pa.int64()),
+            time: pa.array(times, pa.timestamp("ms", "UTC")),
+        }
+    )

@@ -1,0 +1,73 @@
+"""The tables of a catalog at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from txlog.base.errors import InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.store.catalog_database import TableRow
+from txlog.table.table import Table
+
+_LONGEST_NAME = 400
+
+
+@dataclass(frozen=True)
+class CatalogSnapshot:
+    """The tables of a catalog at one moment: `snapshot["sales.orders"]` opens one of them."""
+
+    _open: Callable[[TableRow, int | None], Table]
+    _found: Mapping[str, tuple[TableRow, int | None]]
+
+    def __repr__(self) -> str:
+        return f"<txlog.CatalogSnapshot: {len(self._found)} tables at one moment>"
+
+    def __getitem__(self, name: str) -> Table:
+        """Return a table at its version of the moment; `NotFoundError` if there was none."""
+        return self._open(*self.row(name))
+
+    def __iter__(self) -> Iterator[str]:
+        """Return an iterator over the names."""
+        return iter(self._found)
+
+    def row(self, name: str) -> tuple[TableRow, int | None]:
+        """Return what the catalog knew of a table, and its version; errors as for an item."""
+        folded = require_name(name).casefold()
+        for known, found in self._found.items():
+            if known.casefold() == folded:
+                return found
+        raise NotFoundError(
+            path=name,
+            reason=f"there was no table {name!r} at that moment",
+            remedy=f"Choose from {', '.join(self._found)}" if self._found else "There was none",
+        )
+
+    def versions(self) -> dict[str, int | None]:
+        """Return the versions by name; None for a table that the catalog does not manage."""
+        return {name: version for name, (_, version) in self._found.items()}
+
+
+def require_name(name: object) -> str:
+    """Return the name of a table; raise unless it has steps between dots that can be folders."""
+    if not isinstance(name, str):
+        raise InvalidTypeError(
+            argument="name",
+            reason=f"the name of a table was expected, not {type(name).__name__}",
+            remedy='Pass text such as "sales.orders"',
+        )
+    is_fit = all(
+        step and step == step.strip() and not step.startswith("_") and step.isprintable()
+        for step in name.split(".")
+    )
+    odd = next((mark for mark in _ODD if mark in name), None)
+    if not is_fit or odd is not None or len(name) > _LONGEST_NAME:
+        raise InvalidInputError(
+            argument="name",
+            reason=f"{name!r} cannot be the name of a table",
+            remedy="Write words with dots between them, such as sales.orders. A word does not "
+            f"begin with an underscore, and has none of {' '.join(_ODD)}",
+        )
+    return name
+
+
+_ODD = ("/", "\\", ":", "*", "?", '"', "<", ">", "|", "`", "'", "%", "=")

@@ -1,0 +1,364 @@
+"""Commit operations on several tables of a catalog at one moment, or none of them.
+
+Each table's commit is staged, and the catalog ratifies all of them together. If one of them lost,
+the winners of every table are judged as those of a single commit are. Rules: spec/catalog.md,
+CAT-6 to CAT-12; Delta's proposal of transactions over several tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+
+from txlog.actions.table import Participant, TransactionGroup
+from txlog.base.effects import REAL
+from txlog.base.errors import (
+    CommitConflictError,
+    DuplicateKeyError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    StoreError,
+    TxlogError,
+    tidied,
+)
+from txlog.commit.app_versions import AnyAppVersion, with_txn
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads, UserMetadata
+from txlog.commit.judge import refusal
+from txlog.commit.loop import (
+    DEADLINE_S,
+    Attempt,
+    Committed,
+    changed_features,
+    pass_winners,
+    prepare,
+    wait_after,
+    with_time,
+)
+from txlog.commit.operation import (
+    Done,
+    Operation,
+    Outcome,
+    Uniqueness,
+    begin,
+    discarding,
+    intent_of,
+    landed,
+    require_table_writable,
+)
+from txlog.log.names import commit_name, log_path
+from txlog.snapshot.commits import Commit
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.catalog_database import CatalogDatabase, Proposed, UnknownAnswerError
+from txlog.store.managed import ManagedStore, publish_all, stage_all
+
+
+@dataclass
+class Member:
+    """One table of a transaction.
+
+    Parameters
+    ----------
+    operation
+        The changes; it may have none.
+    base
+        The version that the transaction reads.
+    reads
+        What the transaction read besides, which no winner may have changed.
+    """
+
+    name: str
+    context: Context
+    operation: Operation
+    base: Snapshot
+    reads: Reads = field(default_factory=Reads)
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.context.store, ManagedStore)
+        self.store = self.context.store
+        self.snapshot = self.base  # The version on top of which it is committed.
+        self.intent: Intent | None = None
+        self.unchecked: list[Commit] = []
+        self.unique = Uniqueness(self.context)
+
+    @property
+    def table_id(self) -> str:
+        """The id of the table."""
+        return self.store.table_id
+
+    @property
+    def judged(self) -> Intent:
+        """The intent for the judgement of winners; of a table that was only read, the reads."""
+        if self.intent is not None:
+            return self.intent
+        version = self.base.version
+        return Intent("READ", version, "replace", reads=self.reads)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all commits of a transaction share.
+
+    Parameters
+    ----------
+    redoes
+        Whether an operation may be decided again after a conflict. It may not if values that the
+        transaction read are part of it: they would be of an older version.
+    """
+
+    database: CatalogDatabase
+    catalog_id: str
+    txn: AnyAppVersion | None = None
+    user_metadata: UserMetadata | None = None
+    redoes: bool = True
+    deadline_s: float = DEADLINE_S
+
+
+def commit_group(members: Sequence[Member], terms: Terms) -> list[Done] | None:
+    """Commit the operations of all members at one moment.
+
+    Returns
+    -------
+    For each member an outcome, which has no version if nothing changed. None: the catalog had
+    recorded the application's version, and nothing was committed.
+
+    Raises
+    ------
+    CommitConflictError
+        A winner changed what a member read or changes. Nothing was committed.
+    DuplicateKeyError
+        Two rows of a table would have the same unique key. Nothing was committed.
+    OutcomeUnknownError
+        The answer of the catalog was lost. All or nothing was committed.
+    """
+    for member in members:
+        begin(member.operation)
+        member.operation.context = member.context
+    with ExitStack() as stack:
+        for member in members:
+            stack.enter_context(discarding(member.operation.discard))
+        committed = _until_ratified(members, terms)
+    done = []
+    for member in members:
+        result = None if committed is None else committed.get(member.table_id)
+        if result is None:
+            tidied(member.operation.discard)
+            skipped = committed is None
+            outcome = Outcome(member.operation.name, None, skipped=skipped)
+            done.append(Done(outcome, member.snapshot))
+        else:
+            done.append(landed(member.operation, result))
+    return None if committed is None else done
+
+
+def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Committed] | None:
+    """Return what was committed, by table id; None if the application's version was recorded."""
+    effects = members[0].context.effects if members else REAL
+    transaction_id, made_ms = effects.uuid(), effects.now_ms()
+    started, tried = effects.monotonic_s(), 0
+    for member in members:
+        _decide(member, terms)
+    while True:
+        changed = [member for member in members if member.intent is not None]
+        watched = [member for member in members if member.intent is None and member.reads]
+        if not changed and terms.txn is None:
+            return {}
+        group = _group(changed, terms, transaction_id)
+        attempts = [_attempt(one, group, transaction_id, made_ms, terms) for one in changed]
+        found = [attempt for attempt in attempts if attempt is not None]
+        if len(found) == len(changed):
+            tried += 1
+            answer = _ratified(changed, found, watched, terms, transaction_id)
+            if answer == "recorded":
+                return None
+            if answer == "ratified":
+                return {
+                    member.table_id: _committed(member, attempt, tried)
+                    for member, attempt in zip(changed, found, strict=True)
+                }
+        for member in (*changed, *watched):
+            _pass(member, terms)
+        waited = effects.monotonic_s() - started
+        if waited > terms.deadline_s:
+            raise RetriesExhaustedError(
+                version=members[0].snapshot.version,
+                rule="CON-0",
+                reason=f"{tried} attempts in {waited:.0f} s were all lost to other writers",
+                remedy="Write less often or in larger batches, then try again",
+            )
+        wait_after(tried, effects)
+
+
+def _decide(member: Member, terms: Terms) -> None:
+    """Ask an operation for its intent on the version of its table."""
+    require_table_writable(member.snapshot, removes_rows=member.operation.removes_rows)
+    intent = intent_of(member.operation, member.snapshot)
+    if intent is not None:
+        if terms.user_metadata is not None:
+            intent = replace(intent, user_metadata=terms.user_metadata)
+        if terms.txn is not None:
+            intent = with_txn(intent, terms.txn, member.context.effects)
+        if member.reads:
+            intent = replace(intent, reads=_united(intent.reads, member.reads))
+    member.intent = intent
+    member.base = member.snapshot
+
+
+def _united(one: Reads, other: Reads) -> Reads:
+    from txlog.expressions.tree import Or
+
+    wheres = [reads.where for reads in (one, other) if reads.where is not None]
+    where = Or(tuple(wheres)) if len(wheres) > 1 else next(iter(wheres), None)
+    return Reads(one.everything or other.everything, where)
+
+
+def _group(changed: Sequence[Member], terms: Terms, transaction_id: str) -> TransactionGroup | None:
+    """Return the action that names all tables; one table alone is an ordinary commit."""
+    if len(changed) < 2:
+        return None
+    participants = [
+        Participant(table_id=member.table_id, proposed_version=member.snapshot.version + 1)
+        for member in changed
+    ]
+    return TransactionGroup(
+        transaction_id=transaction_id,
+        participants=participants,
+        coordinating_catalog=terms.catalog_id,
+    )
+
+
+def _attempt(
+    member: Member,
+    group: TransactionGroup | None,
+    transaction_id: str,
+    made_ms: int,
+    terms: Terms,
+) -> Attempt | None:
+    """Return the bytes of a member's commit; None: its rows were decided again.
+
+    Raises
+    ------
+    DuplicateKeyError
+        Two rows would have the same unique key.
+    """
+    assert member.intent is not None
+    intent = member.intent if group is None else replace(member.intent, group=group)
+    now_ms = member.context.effects.now_ms()
+    attempt = prepare(
+        member.store, member.snapshot, intent, transaction_id, made_ms=made_ms, now_ms=now_ms
+    )
+    try:
+        member.unique.require(member.snapshot, intent, attempt.after, member.unchecked)
+    except DuplicateKeyError:
+        is_final = member.snapshot is member.base or intent.kind == "append"
+        if is_final or not terms.redoes or not member.operation.may_redo:
+            raise
+        _redo(member, terms)
+        return None
+    member.unchecked = []
+    return attempt
+
+
+def _ratified(
+    changed: Sequence[Member],
+    attempts: Sequence[Attempt],
+    watched: Sequence[Member],
+    terms: Terms,
+    transaction_id: str,
+) -> str:
+    """Stage all commits, ask the catalog, and publish them if it ratified them."""
+    staged = stage_all(
+        [
+            (member.store, member.snapshot.version + 1, attempt.data)
+            for member, attempt in zip(changed, attempts, strict=True)
+        ]
+    )
+    application = None if terms.txn is None else (terms.txn[0], terms.txn[1])
+    unchanged = [(member.table_id, member.snapshot.version) for member in watched]
+    answer: str = "lost"
+    try:
+        answer = terms.database.ratify(
+            staged, unchanged=unchanged, application=application, transaction_id=transaction_id
+        )
+    except UnknownAnswerError as lost:
+        answer = "ratified" if _is_ratified(terms.database, staged, lost) else "lost"
+    except TxlogError:
+        _unstage(changed, staged)
+        raise
+    if answer != "ratified":
+        _unstage(changed, staged)
+        return answer
+    publish_all([(one.store, commit) for one, commit in zip(changed, staged, strict=True)])
+    return answer
+
+
+def _is_ratified(
+    database: CatalogDatabase, staged: Sequence[Proposed], lost: UnknownAnswerError
+) -> bool:
+    """Return whether commits were ratified whose answer was lost; raise if this is unknown."""
+    found: bool | None = None
+    with suppress(StoreError):
+        found = database.ratified_as(staged[0]) if staged else None
+    if found is None:  # The database may still be at work on them.
+        raise OutcomeUnknownError(
+            path=database.place,
+            version=staged[0].version if staged else None,
+            reason=lost.cause.reason or lost.cause.summary,
+            remedy="Open the tables and look for the transaction in their history before you "
+            "write again. All of them have it, or none",
+        ) from lost
+    return found
+
+
+def _unstage(changed: Sequence[Member], staged: Sequence[Proposed]) -> None:
+    for member, proposed in zip(changed, staged, strict=True):
+        member.store.unstage(proposed)
+
+
+def _committed(member: Member, attempt: Attempt, tried: int) -> Committed:
+    assert member.intent is not None
+    made_ms: int | None = None
+    with suppress(TxlogError):
+        path = log_path(commit_name(member.snapshot.version + 1))
+        made_ms = member.store.info(path).modified_ms
+    after = with_time(attempt.after, made_ms)
+    return Committed(after, member.intent, tried, *changed_features(member.snapshot, after))
+
+
+def _pass(member: Member, terms: Terms) -> None:
+    """Judge the winners of a member's table, and move to the newest version.
+
+    Raises
+    ------
+    CommitConflictError
+        A winner forbids the changes or changed what was read.
+    """
+    passed: list[Commit] = []
+    verdict, snapshot, at = pass_winners(member.store, member.snapshot, member.judged, passed, None)
+    member.unchecked += passed
+    member.snapshot = snapshot
+    if verdict is not None and verdict.outcome == "rebase" and member.intent is not None:
+        rebased = member.operation.rebase(snapshot, member.intent, passed)
+        if rebased is not None:
+            member.intent, verdict = rebased, None
+    if verdict is None:
+        return
+    if verdict.outcome == "fail":
+        raise refusal(verdict, at)
+    if member.intent is None or not terms.redoes or not member.operation.may_redo:
+        raise CommitConflictError(
+            version=at,
+            rule=verdict.rule,
+            path=verdict.path,
+            reason=f"another transaction changed rows of {member.name} that this one read or "
+            "changes",
+            remedy="Nothing was committed. Run the block again, as the catalog's method run does",
+        )
+    _redo(member, terms)
+
+
+def _redo(member: Member, terms: Terms) -> None:
+    if not member.operation.keeps_files:
+        tidied(member.operation.discard)
+    _decide(member, terms)

@@ -1,0 +1,593 @@
+"""The database of a catalog of tables: names, ratified commits, versions of applications.
+
+A catalog decides which commits exist (`ratify`): all of a group, or none of them. One row counts
+the ratifications, so they have one order in the catalog, and each of them sees all earlier ones.
+Rules: spec/catalog.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from txlog.base.effects import REAL
+from txlog.base.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    StoreError,
+    TxlogError,
+    UnsupportedFeatureError,
+    not_installed,
+)
+from txlog.base.texts import without_secrets
+from txlog.store.cloud_options import without_options
+
+CATALOG = "txlog.catalog"
+"""The storage option with the URL of the database of a table's catalog."""
+CATALOG_TABLE = "txlog.catalog.table"
+"""The storage option with the id of the table in the catalog, and its location."""
+
+Managed = Literal["all", "writes"]
+Ratification = Literal["ratified", "lost", "recorded"]
+
+_FORMAT = "1"
+_LOCK_S = 30.0  # How long SQLite waits for another process that writes.
+
+
+class Ratified(NamedTuple):
+    """The commits of a table that its catalog ratified."""
+
+    latest_version: int
+    # Those that are not published: version → path of the staged commit, relative to `_delta_log`.
+    staged: Mapping[int, str] = MappingProxyType({})
+
+
+class Proposed(NamedTuple):
+    """A staged commit that a catalog is asked to ratify."""
+
+    table_id: str
+    version: int
+    staged: str  # Its path, relative to `_delta_log`.
+    is_whole: bool = False  # Whether all earlier commits were seen under their final names.
+
+
+class TableRow(NamedTuple):
+    """A table of a catalog."""
+
+    table_id: str  # The id of the Delta table.
+    name: str
+    location: str
+    managed: Managed | None
+    latest_version: int | None  # None: the catalog does not manage the table.
+    created_ms: int
+    dropped_ms: int | None
+
+
+class RatifiedCommit(NamedTuple):
+    """A commit in the history of a catalog."""
+
+    sequence: int  # Grows with each ratification; the commits of one transaction share it.
+    at_ms: int  # Grows with the sequence.
+    table_id: str
+    version: int
+    transaction_id: str | None
+
+
+@dataclass(frozen=True)
+class CatalogDatabase:
+    """The database of a catalog, by a URL of SQLAlchemy. It pickles, and its `repr` has no secrets.
+
+    Each method raises `StoreError` if the database fails; then nothing was changed, except where a
+    method says more. No connection is kept, so none crosses a fork, a thread or a time-out.
+    """
+
+    url: str = field(repr=False)
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.url,)
+
+    @property
+    def place(self) -> str:
+        """The URL without secrets, for messages."""
+        return without_secrets(self.url)
+
+    # Facts of the catalog ----------------------------------------------------------------------
+
+    def create(self, facts: Mapping[str, str]) -> None:
+        """Create the tables of the database if there are none, with facts of the catalog.
+
+        Of several processes that create it, one succeeds, and the others find what it made.
+        """
+        database = self._database
+        with suppress(Exception):  # Another process creates them. If none can, the next use raises.
+            database.metadata.create_all(database.engine)
+        with suppress(AlreadyExistsError), self._changing() as run:
+            # One transaction, so that a catalog with a format has all the rest too.
+            given = {"format": _FORMAT, **facts}
+            rows = [{"name": name, "value": value} for name, value in given.items()]
+            run(database.facts.insert(), rows)
+            run(database.clock.insert().values(one=1, sequence=0, at_ms=0))
+
+    def facts(self) -> dict[str, str]:
+        """Return the facts of the catalog: `id`, `location`, `format`; none if there is no catalog.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            A newer release of txlog wrote the catalog.
+        """
+        from sqlalchemy import inspect
+
+        database = self._database
+        with self._reading() as run:
+            if not inspect(database.engine).has_table(database.facts.name):
+                return {}
+            rows = run(database.facts.select()).all()
+        found = {row.name: row.value for row in rows}
+        if found and found.get("format", _FORMAT) != _FORMAT:
+            raise UnsupportedFeatureError(
+                path=self.place,
+                features=(f"catalog format {found['format']}",),
+                reason="a newer release of txlog wrote the catalog",
+                remedy="Upgrade txlog",
+            )
+        return found
+
+    # Tables ------------------------------------------------------------------------------------
+
+    def tables(self, *, dropped: bool = False) -> list[TableRow]:
+        """Return all tables at one moment, by name; with `dropped`, only the dropped ones."""
+        rows = self._database.tables
+        is_chosen = rows.c.dropped_ms.is_not(None) if dropped else rows.c.dropped_ms.is_(None)
+        with self._reading() as run:
+            found = run(rows.select().where(is_chosen).order_by(rows.c.name)).all()
+        return [_table_row(row) for row in found]
+
+    def table(self, name: str) -> TableRow | None:
+        """Return the table with a name, in any case, or None."""
+        rows = self._database.tables
+        with self._reading() as run:
+            row = run(rows.select().where(rows.c.folded == _folded(name))).first()
+        return None if row is None else _table_row(row)
+
+    def table_of(self, table_id: str) -> TableRow | None:
+        """Return the table with an id, also if it was dropped, or None."""
+        rows = self._database.tables
+        with self._reading() as run:
+            row = run(rows.select().where(rows.c.table_id == table_id)).first()
+        return None if row is None else _table_row(row)
+
+    def add(self, table: TableRow) -> None:
+        """Add a table.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The catalog has a table with this name (in any case) or id.
+        """
+        with self._changing() as run:
+            values = {**table._asdict(), "folded": _folded(table.name)}
+            run(self._database.tables.insert().values(**values))
+
+    def change(self, table_id: str, **changes: Any) -> bool:
+        """Change columns of a table's row; return whether there is such a table.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Another table has the new name.
+        """
+        rows = self._database.tables
+        if "name" in changes:
+            changes["folded"] = _folded(changes["name"])
+        if changes.get("dropped_ms") is not None:  # The name is free again.
+            changes["folded"] = f"\n{table_id}"
+        with self._changing() as run:
+            result = run(rows.update().where(rows.c.table_id == table_id).values(**changes))
+            return bool(result.rowcount == 1)
+
+    def manage(self, table_id: str, managed: Managed, latest_version: int) -> bool:
+        """Begin to manage a table; return whether it was not managed before."""
+        rows = self._database.tables
+        with self._changing() as run:
+            result = run(
+                rows.update()
+                .where(rows.c.table_id == table_id, rows.c.managed.is_(None))
+                .values(managed=managed, latest_version=latest_version)
+            )
+            return bool(result.rowcount == 1)
+
+    def release(self, table_id: str, latest_version: int | None) -> bool:
+        """End managing a table; return false if it is managed and has another latest version."""
+        rows = self._database.tables
+        with self._changing() as run:
+            result = run(
+                rows.update()
+                .where(rows.c.table_id == table_id, rows.c.latest_version == latest_version)
+                .values(managed=None, latest_version=None)
+            )
+            return bool(result.rowcount == 1)
+
+    def forget(self, table_id: str) -> None:
+        """Delete all that the catalog knows of a table."""
+        database = self._database
+        with self._changing() as run:
+            for rows in (database.commits, database.tables):
+                run(rows.delete().where(rows.c.table_id == table_id))
+
+    # Commits -----------------------------------------------------------------------------------
+
+    def ratified(self, table_id: str) -> Ratified:
+        """Return the last ratified version of a table, and the commits that are not published.
+
+        Raises
+        ------
+        NotFoundError
+            The catalog does not manage the table, or it was dropped.
+        """
+        rows, commits = self._database.tables, self._database.commits
+        # Staged commits of two reads would not belong to one moment: one statement reads both.
+        joined = rows.outerjoin(
+            commits,
+            (commits.c.table_id == rows.c.table_id) & commits.c.staged.is_not(None),
+        )
+        columns = rows.c.latest_version, rows.c.dropped_ms, commits.c.version, commits.c.staged
+        query = joined.select().with_only_columns(*columns).where(rows.c.table_id == table_id)
+        with self._reading() as run:
+            found = run(query).all()
+        if not found or found[0].latest_version is None or found[0].dropped_ms is not None:
+            raise NotFoundError(
+                path=self.place,
+                reason=f"the catalog does not manage the table with id {table_id}: it was dropped "
+                "or let out after it was opened",
+                remedy="Open the table again by its name in the catalog",
+            )
+        staged = {row.version: row.staged for row in found if row.staged is not None}
+        return Ratified(found[0].latest_version, staged)
+
+    def ratify(
+        self,
+        proposed: Sequence[Proposed],
+        *,
+        unchanged: Sequence[tuple[str, int]] = (),
+        application: tuple[str, int] | None = None,
+        transaction_id: str | None = None,
+    ) -> Ratification:
+        """Ratify staged commits, all or none.
+
+        Parameters
+        ----------
+        unchanged
+            Tables with the versions that must still be their latest ones.
+        application
+            The version of an application, which is recorded in the catalog.
+
+        Returns
+        -------
+        `ratified`; `lost` if a proposed version is not the next one of its table, or another table
+        changed; `recorded` if the application's version was recorded before.
+
+        Raises
+        ------
+        UnknownAnswerError
+            The answer to the database's commit was lost: the commits may be ratified.
+        """
+        try:
+            with self._changing(is_unknown=True) as run:
+                self._ratify(run, sorted(proposed), unchanged, application, transaction_id)
+        except _UndoneError as undone:
+            return undone.answer
+        return "ratified"
+
+    def _ratify(
+        self,
+        run: Callable[..., Any],
+        proposed: Sequence[Proposed],
+        unchanged: Sequence[tuple[str, int]],
+        application: tuple[str, int] | None,
+        transaction_id: str | None,
+    ) -> None:
+        """Change the rows of a ratification; `_UndoneError` if one is not as it must be."""
+        database = self._database
+        tables = database.tables
+        # All ratifications change this row, so they run one after the other.
+        sequence, at_ms = self._tick(run)
+        if application is not None and not _record(run, database.applications, application):
+            raise _UndoneError("recorded")
+
+        def stands_at(table_id: str, version: int) -> Any:
+            return (
+                (tables.c.table_id == table_id)
+                & (tables.c.latest_version == version)
+                & tables.c.dropped_ms.is_(None)
+            )
+
+        for one in proposed:
+            is_next = stands_at(one.table_id, one.version - 1)
+            changed = tables.update().where(is_next).values(latest_version=one.version)
+            if run(changed).rowcount != 1:
+                raise _UndoneError("lost")
+            if one.is_whole:
+                run(
+                    self._as_published(one.table_id).where(database.commits.c.version < one.version)
+                )
+        for table_id, version in unchanged:
+            if run(tables.select().where(stands_at(table_id, version))).first() is None:
+                raise _UndoneError("lost")
+        commits = [
+            {
+                "table_id": one.table_id, "version": one.version, "sequence": sequence,
+                "at_ms": at_ms, "staged": one.staged, "transaction_id": transaction_id,
+            }
+            for one in proposed
+        ]  # fmt: skip
+        if commits:
+            run(database.commits.insert(), commits)
+
+    def ratified_as(self, proposed: Proposed) -> bool | None:
+        """Return whether a proposed commit is ratified; None if its version is still free."""
+        rows = self._database.commits
+        with self._reading() as run:
+            row = run(
+                rows.select().where(
+                    rows.c.table_id == proposed.table_id, rows.c.version == proposed.version
+                )
+            ).first()
+        if row is None:
+            return None
+        # After publishing, the name of the staged commit is kept as the commit's origin.
+        return bool(proposed.staged in (row.staged, row.origin))
+
+    def published(self, table_id: str, versions: Sequence[int]) -> None:
+        """Record that commits are in the log, under their final names."""
+        rows = self._database.commits
+        with self._changing() as run:
+            run(self._as_published(table_id).where(rows.c.version.in_(versions)))
+
+    def _as_published(self, table_id: str) -> Any:
+        rows = self._database.commits
+        is_staged = (rows.c.table_id == table_id) & rows.c.staged.is_not(None)
+        return rows.update().where(is_staged).values(staged=None, origin=rows.c.staged)
+
+    def application_version(self, app_id: str) -> int | None:
+        """Return the last recorded version of an application, or None."""
+        rows = self._database.applications
+        with self._reading() as run:
+            row = run(rows.select().where(rows.c.app_id == app_id)).first()
+        return None if row is None else int(row.version)
+
+    def commits_after(self, sequence: int, limit: int) -> list[RatifiedCommit]:
+        """Return the first ratified commits after a sequence number, in order.
+
+        The commits of one transaction are returned together.
+        """
+        rows = self._database.commits
+        query = rows.select().where(rows.c.sequence > sequence).order_by(
+            rows.c.sequence, rows.c.table_id
+        )  # fmt: skip
+        with self._reading() as run:
+            found = run(query.limit(limit)).all()
+            if len(found) == limit:  # The last transaction may be cut.
+                last = rows.select().where(rows.c.sequence == found[-1].sequence)
+                found = [row for row in found if row.sequence < found[-1].sequence]
+                found += run(last.order_by(rows.c.table_id)).all()
+        names = RatifiedCommit._fields
+        return [RatifiedCommit(*(getattr(row, name) for name in names)) for row in found]
+
+    def versions_at(self, at_ms: int) -> dict[str, int]:
+        """Return the last version of each managed table that was ratified up to a time."""
+        from sqlalchemy import func
+
+        rows = self._database.commits
+        query = rows.select().with_only_columns(rows.c.table_id, func.max(rows.c.version))
+        with self._reading() as run:
+            found = run(query.where(rows.c.at_ms <= at_ms).group_by(rows.c.table_id)).all()
+        return {table_id: int(version) for table_id, version in found}
+
+    def _tick(self, run: Callable[..., Any]) -> tuple[int, int]:
+        """Return the next number in the order of ratifications, and its time."""
+        clock = self._database.clock
+        run(clock.update().values(sequence=clock.c.sequence + 1))  # It locks the row.
+        row = run(clock.select()).one()
+        at_ms = max(REAL.now_ms(), row.at_ms + 1)
+        run(clock.update().values(at_ms=at_ms))
+        return row.sequence, at_ms
+
+    # Connections -------------------------------------------------------------------------------
+
+    @property
+    def _database(self) -> _Database:
+        if not self._made:
+            self._made["database"] = _opened(self.url)
+        found: _Database = self._made["database"]
+        return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[Callable[..., Any]]:
+        engine = self._database.engine
+        try:
+            with engine.connect() as connection:
+                yield connection.execute
+        except TxlogError:
+            raise
+        except Exception as error:
+            raise self._failed(error) from error
+
+    @contextmanager
+    def _changing(self, *, is_unknown: bool = False) -> Iterator[Callable[..., Any]]:
+        """Yield a function that runs statements in one transaction of the database.
+
+        With `is_unknown`, a failed commit raises `UnknownAnswerError`: it may have succeeded.
+        """
+        engine = self._database.engine
+        is_committing = False
+        try:
+            with engine.connect() as connection:
+                if engine.dialect.name == "sqlite":
+                    # A transaction that begins by reading could not always become a writing one.
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                yield connection.execute
+                is_committing = True
+                connection.commit()
+        except (TxlogError, _UndoneError):
+            raise
+        except Exception as error:
+            if type(error).__name__ == "IntegrityError":
+                raise AlreadyExistsError(
+                    path=self.place, reason="the catalog has this entry already"
+                ) from error
+            failed = self._failed(error)
+            if is_committing and is_unknown:
+                raise UnknownAnswerError(failed) from error
+            raise failed from error
+
+    def _failed(self, error: Exception) -> StoreError:
+        text = str(error).partition("\n")[0]
+        password = self.url.partition("@")[0].rpartition(":")[2] if "@" in self.url else ""
+        text = without_options(text, {"url": self.url, "password": password})
+        busy = "database is locked" in text
+        return StoreError(
+            operation="ask the catalog",
+            path=self.place,
+            reason=f"the catalog failed: {type(error).__name__}: {text}",
+            remedy="Another process has been writing for a long time. Try again; for many writers, "
+            "put the catalog into a database with a server"
+            if busy
+            else "Check the database of the catalog, then try again",
+        )
+
+
+class UnknownAnswerError(Exception):
+    """The answer to a database's commit was lost. It becomes an error of the table's store."""
+
+    def __init__(self, cause: StoreError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class _UndoneError(Exception):
+    """Ends a transaction of the database without a change."""
+
+    def __init__(self, answer: Ratification) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+@dataclass(frozen=True)
+class _Database:
+    """An engine of SQLAlchemy, and the tables of a catalog."""
+
+    engine: Any
+    metadata: Any
+    facts: Any
+    tables: Any
+    commits: Any
+    applications: Any
+    clock: Any
+
+
+def _opened(url: str) -> _Database:
+    try:
+        import sqlalchemy as sql
+    except ImportError as error:
+        reason = f"a package for the catalog is missing: sqlalchemy: {error}"
+        raise not_installed("sql", "catalog", reason, path=without_secrets(url)) from error
+    from sqlalchemy.pool import NullPool
+
+    try:
+        is_sqlite = sql.make_url(url).get_backend_name() == "sqlite"
+        given = {"connect_args": {"timeout": _LOCK_S}} if is_sqlite else {}
+        engine = sql.create_engine(url, poolclass=NullPool, **given)
+    except Exception as error:
+        raise InvalidInputError(
+            argument="catalog",
+            reason=f"the database cannot be opened: {str(error).partition(chr(10))[0]}",
+            remedy="Pass the path of a file for SQLite, or a URL of SQLAlchemy, such as "
+            "postgresql+psycopg://host/name",
+        ) from None
+    if is_sqlite:
+        sql.event.listen(engine, "connect", _set_up_sqlite)
+    metadata = sql.MetaData()
+    long = sql.BigInteger
+
+    def table(name: str, *columns: Any) -> Any:
+        return sql.Table(f"txlog_{name}", metadata, *columns)
+
+    return _Database(
+        engine=engine,
+        metadata=metadata,
+        facts=table(
+            "catalog",
+            sql.Column("name", sql.String(40), primary_key=True),
+            sql.Column("value", sql.Text, nullable=False),
+        ),
+        tables=table(
+            "tables",
+            sql.Column("table_id", sql.String(100), primary_key=True),
+            sql.Column("name", sql.String(400), nullable=False),
+            sql.Column("folded", sql.String(400), nullable=False, unique=True),
+            sql.Column("location", sql.Text, nullable=False),
+            sql.Column("managed", sql.String(10)),
+            sql.Column("latest_version", long),
+            sql.Column("created_ms", long, nullable=False),
+            sql.Column("dropped_ms", long),
+        ),
+        commits=table(
+            "commits",
+            sql.Column("table_id", sql.String(100), primary_key=True),
+            sql.Column("version", long, primary_key=True, autoincrement=False),
+            sql.Column("sequence", long, nullable=False, index=True),
+            sql.Column("at_ms", long, nullable=False, index=True),
+            sql.Column("staged", sql.String(200), index=True),
+            sql.Column("origin", sql.String(200)),
+            sql.Column("transaction_id", sql.String(40)),
+        ),
+        applications=table(
+            "applications",
+            sql.Column("app_id", sql.String(400), primary_key=True),
+            sql.Column("version", long, nullable=False),
+        ),
+        clock=table(
+            "clock",
+            sql.Column("one", sql.Integer, primary_key=True, autoincrement=False),
+            sql.Column("sequence", long, nullable=False),
+            sql.Column("at_ms", long, nullable=False),
+        ),
+    )
+
+
+def _set_up_sqlite(connection: Any, _: Any) -> None:
+    # Python's driver begins transactions late, and never before a read; txlog begins them itself.
+    connection.isolation_level = None
+    # The rollback journal works wherever locks do; a write-ahead log needs shared memory, which
+    # network disks lack. FULL: a power cut after a commit does not undo it.
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA journal_mode=TRUNCATE")  # Making and deleting the journal costs more.
+    cursor.close()
+
+
+def _record(run: Callable[..., Any], rows: Any, application: tuple[str, int]) -> bool:
+    """Record the version of an application; return false if it was recorded before."""
+    app_id, version = application
+    found = run(rows.select().where(rows.c.app_id == app_id)).first()
+    if found is None:
+        run(rows.insert().values(app_id=app_id, version=version))
+        return True
+    if found.version >= version:
+        return False
+    run(rows.update().where(rows.c.app_id == app_id).values(version=version))
+    return True
+
+
+def _folded(name: str) -> str:
+    return name.casefold()
+
+
+def _table_row(row: Any) -> TableRow:
+    return TableRow(*(getattr(row, name) for name in TableRow._fields))

@@ -1,0 +1,377 @@
+"""The store of a table whose commits go through a catalog.
+
+A writer stages a commit under a unique name, the catalog ratifies it, and it is published: copied
+to its final name. A ratified commit exists, whether it is published or not. Whoever finds one that
+is not, publishes it; where this is not possible, its staged bytes are read. Rules: the Delta
+protocol, "Catalog-managed tables"; spec/catalog.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from txlog.base.effects import REAL
+from txlog.base.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+    TxlogError,
+    tidied,
+)
+from txlog.base.threads import map_ahead
+from txlog.log.catalog import STAGED_FOLDER
+from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
+from txlog.store.base import ForwardingStore, ObjectInfo, Put, Store, is_far, is_there
+from txlog.store.catalog_database import (
+    CATALOG,
+    CATALOG_TABLE,
+    CatalogDatabase,
+    Proposed,
+    Ratified,
+    UnknownAnswerError,
+)
+
+_LOG = f"{LOG_FOLDER}/"
+_AT_ONCE = 16  # Commits of a transaction that are written at the same time: each one waits.
+Listed = TypeVar("Listed", bound=tuple[Any, ...])  # A name with its size and time.
+
+
+@dataclass(frozen=True)
+class ManagedStore(ForwardingStore):
+    """Wraps the store of a table; a catalog decides which commits exist."""
+
+    inner: Store
+    database: CatalogDatabase
+    table_id: str
+
+    @property
+    def is_managed(self) -> bool:  # type: ignore[override]
+        """True."""
+        return True
+
+    @property
+    def ratifies(self) -> bool:  # type: ignore[override]
+        """True."""
+        return True
+
+    def require_writable(self) -> None:
+        """Accept the store: the catalog's decision is atomic."""
+
+    def latest_version(self) -> int | None:
+        """Return the last version that the catalog ratified; its commits are published before."""
+        return self._published().latest_version
+
+    # Commits -----------------------------------------------------------------------------------
+
+    def stage(self, version: int, data: bytes) -> Proposed:
+        """Write a commit under a unique name, which has no meaning before it is ratified.
+
+        Raises
+        ------
+        LogCorruptError
+            The log has a commit of this version that the catalog does not know.
+        """
+        if is_there(self.inner, log_path(commit_name(version))):
+            latest = self.database.ratified(self.table_id).latest_version
+            if latest < version:
+                raise self._behind(latest, version)
+        name = f"{STAGED_FOLDER}/{version:020d}.{REAL.uuid()}.json"
+        self.inner.write_new(log_path(name), data)
+        is_whole = is_there(self.inner, log_path(commit_name(version - 1)))
+        return Proposed(self.table_id, version, name, is_whole and not is_far(self.inner))
+
+    def unstage(self, proposed: Proposed) -> None:
+        """Delete a staged commit that was not ratified."""
+        tidied(lambda: self.inner.delete([log_path(proposed.staged)]))
+
+    def publish(self, staged: Mapping[int, str]) -> None:
+        """Copy ratified commits to their final names, in order.
+
+        The staged files are deleted after that, which says that the copies are there.
+        """
+        for version, name in sorted(staged.items()):
+            path = log_path(commit_name(version))
+            try:
+                data = self.inner.read(log_path(name))
+            except NotFoundError:  # Another process published it meanwhile.
+                if not is_there(self.inner, path):
+                    raise
+            else:
+                # Not a put-if-absent: whatever has the name, the catalog's commit counts.
+                self.inner.replace(path, data)
+        with suppress(TxlogError):
+            self.inner.delete([log_path(name) for name in staged.values()])
+        # On a near store, a look for the staged file is cheaper than a write to the database. The
+        # next commit tells the catalog.
+        if staged and is_far(self.inner):
+            self.database.published(self.table_id, list(staged))
+
+    def put_if_absent(self, path: str, data: bytes) -> Put:
+        """Create a file; of a commit, the catalog decides whether it exists."""
+        version = _version_of(path)
+        if version is None:
+            self._require_published(path)
+            return self.inner.put_if_absent(path, data)
+        latest = self._published().latest_version
+        if version <= latest:
+            return "exists"
+        if version > latest + 1:  # The writer has read a version that the catalog does not know.
+            raise self._behind(latest, version - 1)
+        proposed = self.stage(version, data)
+        unknown: StoreError | None = None
+        try:
+            answer = self.database.ratify([proposed])
+        except UnknownAnswerError as lost:
+            answer, unknown = "lost", lost.cause
+        except TxlogError:
+            self.unstage(proposed)
+            raise
+        if answer != "ratified" and not (unknown and self._is_ratified(proposed, unknown)):
+            self.unstage(proposed)
+            self._published()
+            return "exists"
+        # From now on this is a commit: if the copy fails, however, the next process makes it.
+        with suppress(TxlogError):
+            self.publish({version: proposed.staged})
+        return "created"
+
+    def _is_ratified(self, proposed: Proposed, lost: StoreError) -> bool:
+        """Return whether a commit was ratified whose answer was lost; raise if this is unknown."""
+        try:
+            found = self.database.ratified_as(proposed)
+        except StoreError:
+            found = None
+        if found is None:  # The database may still be at work on it.
+            raise OutcomeUnknownError(
+                path=log_path(commit_name(proposed.version)),
+                table=self.root,
+                reason=lost.reason or lost.summary,
+                remedy="Check whether the commit exists before you write again",
+            ) from lost
+        return found
+
+    def _published(self) -> Ratified:
+        """Return the catalog's answer, without the commits that are or could be published now."""
+        answer = self.database.ratified(self.table_id)
+        staged = {v: name for v, name in answer.staged.items() if not self._is_public(v, name)}
+        if not staged:
+            return answer._replace(staged={})
+        try:
+            self.publish(staged)
+        except TxlogError:  # Who cannot write, reads the staged bytes.
+            return answer._replace(staged=staged)
+        return answer._replace(staged={})
+
+    def _is_public(self, version: int, staged: str) -> bool:
+        return not is_there(self.inner, log_path(staged)) and is_there(
+            self.inner, log_path(commit_name(version))
+        )
+
+    def _require_published(self, path: str) -> None:
+        """Raise before a checkpoint, or the like, of a version that is not published."""
+        file = parse_name(path.removeprefix(_LOG)) if path.startswith(_LOG) else None
+        if file is None or file.kind == "checksum":
+            return
+        answer = self._published()
+        if any(version <= file.last_version for version in answer.staged):
+            raise StoreError(
+                operation="write",
+                path=path,
+                reason=f"version {min(answer.staged)} is ratified, but it could not be published",
+                remedy="Check whether the folder of the table can be written",
+            )
+
+    def _behind(self, latest: int, found: int) -> LogCorruptError:
+        return LogCorruptError(
+            path=log_path(commit_name(found)),
+            table=self.root,
+            version=found,
+            reason=f"the catalog {self.database.place} knows the versions up to {latest}, but the "
+            f"log has version {found}: the catalog was restored from an older copy, or a writer "
+            "bypassed it",
+            remedy="If the commits of the log are right, accept them with the catalog's method "
+            "repair. Else move the files of the later versions away",
+        )
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def _staged_as(self, path: str) -> str | None:
+        """Return the path of a ratified commit's staged bytes if it is not published."""
+        version = _version_of(path)
+        if version is None:
+            return None
+        name = self._published().staged.get(version)
+        return None if name is None else log_path(name)
+
+    def read(self, path: str) -> bytes:
+        """Return a whole file."""
+        try:
+            return self.inner.read(path)
+        except NotFoundError:
+            staged = self._staged_as(path)
+            return self.inner.read(staged or path)
+
+    def info(self, path: str) -> ObjectInfo:
+        """Return the name, size and time of a file."""
+        try:
+            return self.inner.info(path)
+        except NotFoundError:
+            staged = self._staged_as(path)
+            info = self.inner.info(staged or path)
+            return info._replace(name=path.rpartition("/")[2])
+
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
+        """Return a file for random reading."""
+        if _version_of(path) is not None and not is_there(self.inner, path):
+            return self.inner.open_input(self._staged_as(path) or path, size=size)
+        return self.inner.open_input(path, size=size)
+
+    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
+        """Yield the files of a folder whose names are not below `name`, by name, ascending."""
+        if not _is_log(folder):
+            yield from self.inner.list_after(folder, name)
+            return
+        answer = self._published()
+        yield from self._ratified(list(self.inner.list_after(folder, name)), name, answer)
+
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
+        """Return the files of `list_after`."""
+        if not _is_log(folder):
+            return self.inner.list_briefly(folder, name)
+        answer = self._published()
+        return self._ratified(list(self.inner.list_briefly(folder, name)), name, answer)
+
+    def _ratified(self, listed: list[Listed], name: str, answer: Ratified) -> list[Listed]:
+        """Return a listing of the log with exactly the commits that the catalog ratified.
+
+        Raises
+        ------
+        LogCorruptError
+            The log has a commit that the catalog does not know.
+        """
+        last = max(
+            (v for one in listed if (v := _version_of(_LOG + one[0])) is not None), default=-1
+        )
+        if last > answer.latest_version:
+            # Other writers may have committed between the two. What is published was ratified.
+            answer = self._published()
+            if last > answer.latest_version:
+                raise self._behind(answer.latest_version, last)
+        if not answer.staged:
+            return listed
+        found = {one[0]: one for one in listed}
+        for version, staged in answer.staged.items():
+            own = commit_name(version)
+            if own >= name:
+                info = self.inner.info(log_path(staged))
+                found[own] = info._replace(name=own)  # type: ignore[assignment]
+        return sorted(found.values(), key=itemgetter(0))
+
+    # Files that follow commits -----------------------------------------------------------------
+
+    def open_output(self, path: str) -> AbstractContextManager[Any]:
+        """Return a new file to be written in a `with`."""
+        self._require_published(path)
+        return self.inner.open_output(path)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a whole new file."""
+        self._require_published(path)
+        self.inner.write_new(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file over an existing one."""
+        self._require_published(path)
+        self.inner.replace(path, data)
+
+
+class PublishedStore(ForwardingStore):
+    """Wraps the store of a table that a catalog manages, for the catalog itself.
+
+    It asks no catalog, so it has the published commits only: to take a table in, and to compare a
+    log with what the catalog knows.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    @property
+    def is_managed(self) -> bool:  # type: ignore[override]
+        """True."""
+        return True
+
+
+def stage_all(commits: Sequence[tuple[ManagedStore, int, bytes]]) -> list[Proposed]:
+    """Stage commits of several tables, at the same time; after an error, none of them is left."""
+    staged: list[tuple[ManagedStore, Proposed]] = []
+
+    def stage(one: tuple[ManagedStore, int, bytes]) -> Proposed:
+        store, version, data = one
+        proposed = store.stage(version, data)
+        staged.append((store, proposed))
+        return proposed
+
+    try:
+        return list(map_ahead(stage, commits, workers=_AT_ONCE, ahead=_AT_ONCE))
+    except BaseException:
+        for store, proposed in staged:
+            store.unstage(proposed)
+        raise
+
+
+def publish_all(commits: Sequence[tuple[ManagedStore, Proposed]]) -> None:
+    """Publish ratified commits of several tables, at the same time.
+
+    They exist: if a copy fails, however, the next process makes it.
+    """
+
+    def publish(one: tuple[ManagedStore, Proposed]) -> None:
+        store, proposed = one
+        with suppress(TxlogError):
+            store.publish({proposed.version: proposed.staged})
+
+    deque(map_ahead(publish, commits, workers=_AT_ONCE, ahead=_AT_ONCE), maxlen=0)
+
+
+def managed_store(store: Store, options: Mapping[str, Any]) -> Store:
+    """Return the store of a table through its catalog, if the options name one for it.
+
+    The options of a table are also used for other tables, such as the target of a clone; those do
+    not go through the catalog.
+
+    Raises
+    ------
+    InvalidInputError
+        One of the two options is missing or malformed.
+    """
+    url, table = options.get(CATALOG), options.get(CATALOG_TABLE)
+    if url is None and table is None:
+        return store
+    if not isinstance(url, str) or not isinstance(table, str) or ":" not in table:
+        raise InvalidInputError(
+            argument="storage_options",
+            field=CATALOG if not isinstance(url, str) else CATALOG_TABLE,
+            reason=f"{CATALOG} and {CATALOG_TABLE} must both be set",
+            remedy="Take both from the catalog, which returns the options of a table",
+        )
+    table_id, _, location = table.partition(":")
+    if location.rstrip("/") != store.root.rstrip("/"):
+        return store
+    return ManagedStore(store, CatalogDatabase(url), table_id)
+
+
+def _version_of(path: str) -> int | None:
+    """Return the version of a commit's path, or None for other files."""
+    file = parse_name(path[len(_LOG) :]) if path.startswith(_LOG) else None
+    return file.version if file is not None and file.kind == "commit" else None
+
+
+def _is_log(folder: str) -> bool:
+    return folder.strip("/") == LOG_FOLDER
