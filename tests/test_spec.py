@@ -24,6 +24,7 @@ ENFORCED = (
     "DST",
     "UNQ",
     "CAT",
+    "BRA",
 )  # Chapters of tested rules.
 
 RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)

@@ -14,6 +14,7 @@ import txlog
 from txlog import extend
 from txlog.base.errors import TxlogError
 from txlog.table.alter import TableAlter
+from txlog.table.branches import TableBranches
 from txlog.table.fragment import TableFragment
 from txlog.table.indexes import TableIndexes
 from txlog.table.maintenance import TableMaintenance, TablePins
@@ -25,7 +26,10 @@ from txlog.training.datasets import types as registry
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(
     [
-        *(DOCS / f"{name}.md" for name in ("tutorial", "errors", "examples", "datasets", "extend")),
+        *(
+            DOCS / f"{name}.md"
+            for name in ("tutorial", "errors", "examples", "branches", "datasets", "extend")
+        ),
         *(DOCS / "guides").glob("*.md"),
         *(DOCS / "neighbours").glob("*.md"),
     ]
@@ -158,7 +162,15 @@ def test_each_public_name_has_an_example() -> None:
     text = "".join(code for _, code in blocks(DOCS / "examples.md"))
     words = set(re.findall(r"\w+", text))
     faces: list[type] = [txlog.Table, txlog.Scan, txlog.Changes, txlog.Expression, txlog.Outcome]
-    faces += [TableFragment, TableAlter, TableOptimize, TableMaintenance, TablePins, TableIndexes]
+    faces += [
+        TableFragment,
+        TableAlter,
+        TableOptimize,
+        TableMaintenance,
+        TablePins,
+        TableIndexes,
+        TableBranches,
+    ]
     faces += [TableMerger]
     names = {name for face in [*faces, TableTransaction] for name in vars_of(face)}
     names |= {name for name in txlog.__all__ if name[0].islower()}

@@ -1,6 +1,6 @@
 """The registry of a table's branches: a domain of its metadata. Pure, but for the look-up by name.
 
-Rules: spec/branches.md, BRA-10 to BRA-19.
+Rules: spec/branches.md, BRA-10 to BRA-17.
 """
 
 from __future__ import annotations

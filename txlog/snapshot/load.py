@@ -34,7 +34,7 @@ from txlog.snapshot.commits import Commit, DamagedError, read_commit, read_commi
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
 from txlog.store.base import Store, is_far, naming
-from txlog.store.branches import Chain, finds_branches
+from txlog.store.branches import Chain, branch_name, chain_of, finds_branches
 
 
 def list_log(
@@ -130,7 +130,22 @@ def load_snapshot(
         The table needs features that txlog lacks.
     """
     with naming(store):
-        return _load_sound(store, version, unusable, catalog)
+        try:
+            return _load_sound(store, version, unusable, catalog)
+        except (NotFoundError, LogCorruptError) as error:
+            _explain_branch(store, error)
+            raise
+
+
+def _explain_branch(store: Store, error: NotFoundError | LogCorruptError) -> None:
+    """Say what to do if the log of a branch's table no longer has the base of the branch."""
+    file = parse_name((error.path or "").rpartition("/")[2])
+    chain = None if file is None or branch_name(store) is None else chain_of(store)
+    if chain is not None and file is not None and file.version <= chain.base:
+        error.remedy = (
+            f"The branch begins at version {chain.base}, whose log another engine may have cleaned "
+            "up. Restore the file from a copy, or discard the branch"
+        )
 
 
 @finds_branches

@@ -2,7 +2,7 @@
 
 Each file of a log has its version in its name. Files up to the branch's base are main's; later ones
 lie below `_delta_log/_branches/<id>/_delta_log`. All other files are those of the table. Rules:
-spec/branches.md, BRA-1 to BRA-9.
+spec/branches.md, BRA-1 to BRA-4.
 """
 
 from __future__ import annotations

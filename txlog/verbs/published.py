@@ -1,7 +1,7 @@
 """What a publish of a branch commits: its net changes, if no commit of the table conflicts.
 
 The branch is compared with its base, and each commit of the table after the base is judged as the
-winner of a lost race is. Rules: spec/branches.md, BRA-20 to BRA-35.
+winner of a lost race is. Rules: spec/branches.md, BRA-20 to BRA-32.
 """
 
 from __future__ import annotations
@@ -361,7 +361,8 @@ class Publication:
         """Return the net changes on top of a version, after `require_publishable` of it."""
         net = self.net
         now_ms = self.context.effects.now_ms()
-        change = not self.moves_only
+        cdc = self._changes()
+        change = not self.moves_only and cdc != ()
         united = self._united
         removes = removes_of(net.gone, now_ms, data_change=change)
         adds = [one.model_copy(update={"data_change": change}) for one in adds_of(net.came)]
@@ -382,7 +383,7 @@ class Publication:
             kind="restore" if removes else "append",
             adds=tuple(_as_column_file(one) for one in adds),
             removes=tuple(_as_column_file(one) for one in removes),
-            cdc=self._changes(),
+            cdc=cdc or (),
             protocol=None if protocol == latest.protocol else protocol,
             metadata=None if metadata == latest.metadata else metadata,
             query_txns=(*txns, *mark),
@@ -468,15 +469,18 @@ class Publication:
             found.append(domain)
         return tuple(found)
 
-    def _changes(self) -> tuple[Cdc, ...]:
-        """Return files with the changes of rows, if adds and removes do not show them (BRA-21)."""
+    def _changes(self) -> tuple[Cdc, ...] | None:
+        """Return files with the changes of rows; None if adds and removes show them (BRA-21).
+
+        An empty result means that no row is different.
+        """
         if self._cdc is not None:
             return self._cdc
         net = self.net
         if self.moves_only or not (net.gone.num_rows and net.came.num_rows):
-            return ()
+            return None
         if not (records_changes(self.tip) or records_changes(self.base)):
-            return ()
+            return None
         view = BranchStore.of(self.context.store, self.branch.chain)
         diff = plan_diff(view, self.base, self.tip, engine=self.context.engine)
         layout = change_layout(self.tip, self.tip.schema)

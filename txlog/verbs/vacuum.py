@@ -542,7 +542,9 @@ def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.
         for info in store.list_tree(INDEX_FOLDER)
         if info.name.endswith(SEGMENT_SUFFIX)
     ]
-    known = index_definitions(snapshot.metadata.configuration)
+    known = set(index_definitions(snapshot.metadata.configuration))
+    if any(path.split("/")[1] not in known for path, _, _ in found):
+        known |= _indexes_of_branches(store, snapshot)
     covered = {}
     for path, size, _ in found:
         paths = read_paths(store, path, size) if path.split("/")[1] in known else None
@@ -553,6 +555,13 @@ def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.
     kinds = DECISIONS.types[:3]
     arrays = [arrow_array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
     return pa.table(arrays, names=DECISIONS.names[:3]), covered
+
+
+def _indexes_of_branches(store: Store, snapshot: Snapshot) -> set[str]:
+    """Return the names of the indexes that open branches define; errors as `each_of_branches`."""
+    views = (BranchStore.of(store, branch.chain) for branch in registry_of(snapshot).open)
+    tips = (load_snapshot(view) for view in views)
+    return {name for tip in tips for name in index_definitions(tip.metadata.configuration)}
 
 
 def _needed_segments(covered: Mapping[str, pa.Array], needed: pa.Array) -> pa.Array:

@@ -510,6 +510,28 @@ def test_pins_expire_and_clones(path: str, capsys: pytest.CaptureFixture[str]) -
     assert as_json(capsys, "pin", path, "best", "--delete")["version"] == 6
 
 
+def test_branches(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = as_json(capsys, "branch", "create", path, "audit", "--version", "1")
+    assert done["features_added"] == ["domainMetadata", "tableBranching-dev"]
+    rows = as_json(capsys, "count", path, "--version", "1")["rows"]
+    on_branch = ("--branch", "audit")
+    assert as_json(capsys, *on_branch, "delete", path, "--where", "a = 1")["version"] == 2
+    assert as_json(capsys, *on_branch, "count", path)["rows"] == rows - 1
+    assert as_json(capsys, "count", path, "--version", "1")["rows"] == rows
+    (listed,) = as_json(capsys, "branch", "list", path)
+    assert (listed["name"], listed["status"], listed["version"]) == ("audit", "open", 2)
+    assert as_json(capsys, "branch", "diff", path, "audit", "--count")["delete"] == 1
+    assert len(as_json(capsys, "branch", "diff", path, "audit")) == 1
+    assert run([*on_branch, "vacuum", path]) == 6
+    assert "without branch=" in capsys.readouterr().err
+    assert run(["--branch", "other", "count", path]) == 4
+    capsys.readouterr()
+    assert as_json(capsys, "branch", "discard", path, "audit")["version"] == 4
+    as_json(capsys, "branch", "create", path, "audit")
+    as_json(capsys, *on_branch, "delete", path, "--where", "a = 1")
+    assert as_json(capsys, *on_branch, "branch", "publish", path, "audit")["version"] == 6
+
+
 def test_optimize_trash_and_generate(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json(capsys, "optimize", path, "--z-order", "a")["version"] == 3
     assert as_json(capsys, "optimize", path)["version"] is None

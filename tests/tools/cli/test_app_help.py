@@ -77,6 +77,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table.append(rows)
     table.append(rows)
     table.indexes.create("carrier", name="carrier")
+    table.branches.create("audit")
     pq.write_table(rows.slice(0, 1), home / "new.parquet")
     txlog.write(home / "events", rows)
     (home / "lake" / "orders").mkdir(parents=True)

@@ -19,6 +19,7 @@ from txlog.base.texts import version_of, without_secrets
 from txlog.base.version import __version__
 from txlog.extend import told_pairs, told_text
 from txlog.tools.cli.alter import alter
+from txlog.tools.cli.branches import branch
 from txlog.tools.cli.datasets import datasets
 from txlog.tools.cli.examine import Dry, Json, TableUri, examine, explain, with_examples
 from txlog.tools.cli.maintain import maintenance
@@ -43,7 +44,7 @@ from txlog.tools.cli.output import (
 )
 from txlog.tools.cli.rows import append, head, index, lookup, merge, sql, update
 from txlog.tools.cli.sources import FORMATS
-from txlog.tools.cli.tables import opened, use_zone
+from txlog.tools.cli.tables import opened, use_branch, use_zone
 
 _WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 
@@ -101,6 +102,7 @@ app = typer.Typer(
 )
 
 app.add_typer(alter, name="alter")
+app.add_typer(branch, name="branch")
 app.add_typer(datasets, name="datasets")
 app.add_typer(index, name="index")
 app.add_typer(maintenance)
@@ -199,9 +201,16 @@ def common(
             "command."
         ),
     ] = None,
+    on_branch: Annotated[
+        str | None,
+        typer.Option(
+            "--branch", help="The branch of the table to work on. It is before the command."
+        ),
+    ] = None,
 ) -> None:
     """ACID tables for PySpark and Arrow: read, change and maintain Delta tables."""
     use_zone(time_zone)
+    use_branch(on_branch)
 
 
 def _open(table: str, version: str | None, timestamp: str | None) -> Table:

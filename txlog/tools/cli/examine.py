@@ -70,7 +70,7 @@ def diff(
         counts = found.count()
         print_json(counts) if json else print_rows("", [counts], json=False)
         return
-    _print_some(found.to_batches(), limit, json)
+    print_some(found.to_batches(), limit, json)
 
 
 @examine.command()
@@ -79,7 +79,7 @@ def blame(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Show rows with the version, time, operation and user that wrote each."""
-    _print_some(opened(table).blame(column, where).to_batches(), limit, json)
+    print_some(opened(table).blame(column, where).to_batches(), limit, json)
 
 
 @examine.command()
@@ -191,7 +191,8 @@ def repair(
         print_text("nothing was written (pass --write)")
 
 
-def _print_some(batches: Any, limit: int, json: bool) -> None:
+def print_some(batches: Any, limit: int, json: bool) -> None:
+    """Print the first rows of batches; all, if the limit is below 0."""
     kept = batches if limit < 0 else first_rows(batches, limit)
     rows = list(chain.from_iterable(map(as_rows, kept)))
     print_rows("", rows, json)
@@ -268,6 +269,11 @@ EXAMPLES = {
     "index merge": "index merge flights",
     "index drop": "index drop flights carrier",
     "index show": "index show flights",
+    "branch create": "branch create flights nightly",
+    "branch list": "branch list flights",
+    "branch publish": "branch publish flights audit",
+    "branch discard": "branch discard flights audit",
+    "branch diff": "branch diff flights audit --count",
     "alter add": 'alter add flights price="DECIMAL(10,2)"',
     "alter rename": "alter rename flights delay minutes",
     "alter drop": "alter drop flights delay",
