@@ -23,6 +23,7 @@ from txlog.base.version import __version__
 if TYPE_CHECKING:
     from txlog.base.errors import (
         AlreadyExistsError,
+        AuditFailedError,
         BadDeletionVectorError,
         CommitConflictError,
         DataFileError,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyExistsError",
+    "AuditFailedError",
     "BadDeletionVectorError",
     "Capability",
     "Catalog",
@@ -127,6 +129,7 @@ __all__ = [
 
 _HOMES = {
     "AlreadyExistsError": "base.errors",
+    "AuditFailedError": "base.errors",
     "BadDeletionVectorError": "base.errors",
     "Capability": "verbs.capabilities",
     "Catalog": "catalog.catalog",

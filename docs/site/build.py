@@ -40,6 +40,7 @@ GROUPS = {
         "txlog.table.merge.TableMerger",
         "txlog.table.transaction.TableTransaction",
         "txlog.table.follow.TableChange",
+        "txlog.table.audit.TableAudit",
     ],
     "Catalog": [
         "Catalog",

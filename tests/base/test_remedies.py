@@ -21,7 +21,7 @@ from txlog.tools.ui.pages import told
 from txlog.training.service.problems import on_http, text_of
 
 # SQL, names of settings, and of columns, which a remedy may have without marks.
-SQL = {"array", "cast", "decimal", "interval", "ntile", "t", "try_cast"} | {
+SQL = {"array", "cast", "count_if", "decimal", "interval", "ntile", "t", "try_cast"} | {
     name.lower() for name in FUNCTIONS
 }
 WORDS = {

@@ -100,6 +100,16 @@ def test_converting(tmp_path: Path) -> None:
     assert table.to_arrow().to_pylist() == [{"n": 1, "p": 1}, {"n": 2, "p": 1}]
 
 
+def test_an_audit(table: txlog.Table) -> None:
+    with table.audit("nightly", {"c": "max(n) = 4"}) as branch:
+        branch.append(ROWS)
+    assert table.count() == 8
+    with pytest.raises(txlog.AuditFailedError) as caught, table.audit("n", {"c": "min(n) > 1"}):
+        pass
+    assert caught.value.figures == {"c": {"min(n)": 1}}
+    table.branches.discard("n")
+
+
 def test_following(table: txlog.Table) -> None:
     table.at().delete("n = 1")
     (change,) = table.follow(timeout_s=0)

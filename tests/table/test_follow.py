@@ -110,7 +110,7 @@ def test_what_a_change_has() -> None:
     assert (first.operation, first.info["userMetadata"]) == ("WRITE", "a note")
     assert (first.table.version, first.table.count()) == (1, 2)
     assert "version 1" in repr(first)
-    with pytest.raises(txlog.InvalidInputError, match="changes=True"):
+    with pytest.raises(txlog.InvalidInputError, match="Follow the changes"):
         _ = first.rows
 
 

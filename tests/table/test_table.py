@@ -39,7 +39,8 @@ def kinds() -> list[type[errors.TxlogError]]:
 VALUES: dict[str, Any] = {
     "path": "a/b", "version": 7, "argument": "where", "field": "s.a", "line": 3, "rule": "CON-3",
     "features": ("x", "y"), "operation": "read", "txn_id": "me", "reason": "why", "remedy": "Do it",
-    "visible": True, "table": "/t", "key": (5, "x"),
+    "visible": True, "table": "/t", "key": (5, "x"), "branch": "audit", "failed": ("volume",),
+    "figures": {"volume": {"count(*)": 3}},
 }  # fmt: skip
 
 

@@ -321,6 +321,20 @@ class DuplicateKeyError(SchemaMismatchError):
 
 
 @dataclass(eq=False, kw_only=True)
+class AuditFailedError(TxlogError):
+    """Checks of an audit do not hold; nothing was published, and the branch stays."""
+
+    code = "audit-failed"
+    summary = "checks do not hold"
+
+    branch: str | None = None
+    version: int | None = None  # The version of the branch that was checked.
+    failed: tuple[str, ...] = ()  # The names of the checks that do not hold.
+    # The values that each check is about, by its name: those of its aggregates by their texts.
+    figures: Mapping[str, Mapping[str, Any]] | None = None
+
+
+@dataclass(eq=False, kw_only=True)
 class UnsupportedFeatureError(TxlogError):
     """The table or the call needs a feature that txlog does not implement; nothing was changed."""
 

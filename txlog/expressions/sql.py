@@ -142,6 +142,55 @@ def parse_sql(text: str) -> Expression:
         raise _bad("the expression is nested too deeply") from error
 
 
+_AGGREGATES = frozenset({"count", "count_if", "sum", "min", "max", "avg"})
+
+
+def parse_aggregates(
+    text: str,
+) -> tuple[Expression, list[tuple[str, Expression | None, str, bool]]]:
+    """Return the tree of a predicate over aggregates, and the aggregates in it.
+
+    Columns with the names `aggregate 0` and so on stand for the aggregates. Each of these has its
+    name, its argument (None: `count(*)`), its text, and whether only distinct values count.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is not a SQL expression, or it uses subqueries or unknown functions.
+    """
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    if not isinstance(text, str) or not text.strip():
+        raise _bad(f"{text!r} is not a SQL expression")
+    found: list[tuple[str, Expression | None, str, bool]] = []
+
+    def replaced(node: Any) -> Any:
+        name = node.name.lower() if type(node) is exp.Anonymous else ""
+        if name not in _AGGREGATES:
+            return node
+        shown, parts = node.sql("spark", normalize_functions=False), node.expressions
+        distinct = bool(parts) and type(parts[0]) is exp.Distinct
+        if distinct:
+            parts = [*parts[0].expressions, *parts[1:]]
+        if len(parts) != 1 or (distinct and name != "count"):
+            raise _bad(f"{shown} is not supported: an aggregate has one argument")
+        if type(parts[0]) is exp.Star and name != "count":
+            raise _bad(f"{shown} is not supported: * is for count alone")
+        inner = None if type(parts[0]) is exp.Star else _converted(parts[0], 0)
+        found.append((name, inner, shown, distinct))
+        return exp.column(exp.to_identifier(f"aggregate {len(found) - 1}", quoted=True))
+
+    try:
+        tree = sqlglot.parse_one(as_parsed(text), dialect=dialect())
+        return _converted(tree.transform(replaced), 0), found
+    except SqlglotError as error:
+        raise _bad(f"{text!r} is not a SQL expression: {_plain(str(error))}") from error
+    except RecursionError as error:
+        raise _bad("the expression is nested too deeply") from error
+
+
 def parse_type(text: str) -> DataType:
     """Return the type with an SQL name, such as BIGINT or DECIMAL(10,2).
 

@@ -83,7 +83,7 @@ class TableChange(Generic[TableT]):
             raise InvalidInputError(
                 argument="changes",
                 reason="versions are followed, not the rows that they change",
-                remedy="Follow the table with changes=True; it needs delta.enableChangeDataFeed",
+                remedy="Follow the changes, for which the table needs delta.enableChangeDataFeed",
             )
         if self._rows is None:
             self._rows = self._feed(self.table)

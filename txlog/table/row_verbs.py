@@ -60,11 +60,12 @@ class RowVerbs(ABC):
                 reason="no table for rows that do not fit is named"
                 if given is None
                 else 'a quarantine has no effect without on_error="quarantine"',
-                remedy='Pass on_error="quarantine" and quarantine=…, a table or a location',
+                remedy="Say that such rows go to a quarantine, and name a table or location",
             )
         if given is None:
             return None
         from txlog.commit.context import Context
+        from txlog.store.branches import without_branch
         from txlog.store.open import open_store
         from txlog.table.handle import Handle
         from txlog.verbs.quarantine import Quarantine
@@ -73,7 +74,7 @@ class RowVerbs(ABC):
             return Quarantine(given._context, self._context)
 
         here = self._context
-        store = open_store(given, here.store.options)
+        store = open_store(given, without_branch(here.store.options))
         return Quarantine(Context(store, here.effects, here.engine), here)
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.snapshot.time_travel import OutOfRange
     from txlog.table.alter import TableAlter
+    from txlog.table.audit import TableAudit
     from txlog.table.branches import TableBranches
     from txlog.table.follow import TableChange
     from txlog.table.fragment import TableFragments
@@ -1186,7 +1187,7 @@ class Table(Handle, RowVerbs):
             raise InvalidInputError(
                 argument="columns" if where is None else "where",
                 reason="only the rows of changes have columns",
-                remedy="Pass changes=True, or omit it",
+                remedy="Follow the changes, or omit it",
             )
         predicate = as_expression(where, self._zone)
 
@@ -1394,6 +1395,85 @@ class Table(Handle, RowVerbs):
         from txlog.table.indexes import TableIndexes
 
         return TableIndexes(self)
+
+    def audit(
+        self,
+        name: str,
+        checks: Mapping[str, str | Callable[[Table], object]] | None = None,
+        *,
+        new_rows: Mapping[str, str | Callable[[pa.Table], object]] | None = None,
+        replace: bool = False,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> TableAudit[Table]:
+        """Write to a branch, check it, and publish it in one commit if all checks hold::
+
+            with table.audit("nightly", {"no nulls": "count_if(id IS NULL) = 0"}) as branch:
+                branch.append(rows)
+
+        The block gets the branch as a table, with every verb. Others see nothing of it until it is
+        published. If the block raises, the branch is discarded.
+
+        Parameters
+        ----------
+        name
+            The name of the branch, which is made at the latest version.
+        checks
+            Checks by their names, over the whole table as the branch has it: predicates in SQL over
+            the aggregates `count`, `count_if`, `sum`, `min`, `max` and `avg`, or functions that get
+            the branch and return whether they hold. A check whose result is null, or which raises,
+            does not hold.
+        new_rows
+            The same over the rows that the branch adds to the table: new ones, and the new values
+            of changed ones. Functions get them as an Arrow table.
+        replace
+            Discard an open branch of this name first, such as that of an earlier audit that failed.
+        txn, user_metadata
+            Of the commit that publishes the branch. If the table records `txn` already, the branch
+            is discarded.
+
+        Raises
+        ------
+        AuditFailedError
+            At the end of the block: a check does not hold. Nothing was published, and the branch
+            stays. The error has the figures of all checks.
+        CommitConflictError
+            A commit of the table conflicts with the branch, or another writer has changed the
+            branch after the checks. Nothing was published, and the branch stays.
+        AlreadyExistsError
+            There is an open branch of this name.
+        InvalidInputError
+            A check is no predicate over aggregates, or does not fit the columns of the branch.
+        UnsupportedFeatureError
+            The table is itself a branch, or the changes cannot be published. With `new_rows`: the
+            branch has other columns than the table.
+        """
+        require_flags(replace=replace)
+        from txlog.commit.app_versions import require_app_version
+        from txlog.commit.operation import require_user_metadata
+        from txlog.snapshot.load import load_snapshot
+        from txlog.table.audit import TableAudit
+
+        require_app_version(txn)
+        require_user_metadata(user_metadata)
+
+        def opened(name: str) -> Table:
+            view, _ = self.branches._view(name)
+            here = self._context
+            context = Context(view, here.effects, here.engine, here.time_zone)
+            return Table._of(context, load_snapshot(view))
+
+        return TableAudit(
+            self.branches,
+            name,
+            opened,
+            {} if checks is None else checks,
+            {} if new_rows is None else new_rows,
+            replace=replace,
+            zone=self._zone,
+            txn=txn,
+            user_metadata=user_metadata,
+        )
 
     @property
     def branches(self) -> TableBranches:

@@ -201,8 +201,10 @@ class PublishBranch(_Closing):
 
     name = "PUBLISH BRANCH"
 
-    def __init__(self, branch: str) -> None:
+    def __init__(self, branch: str, *, tip: int | None = None) -> None:
+        """Take the branch, and its version that is published; default: its latest one."""
         super().__init__(branch)
+        self._tip = tip
         self._publication: Publication | None = None
 
     @property
@@ -218,13 +220,15 @@ class PublishBranch(_Closing):
         NotFoundError
             The table has no open branch of this name, or the base of the branch is lost.
         CommitConflictError
-            A commit of the table after the base conflicts with the branch. Nothing was committed.
+            A commit of the table after the base conflicts with the branch, or the branch has
+            another version than the one to publish. Nothing was committed.
         UnsupportedFeatureError
             The changes of the branch cannot be published; the error says why.
         """
         branch = self._entry(base)
         while True:
             publication = self._loaded(branch)
+            self._require_tip(publication)
             publication.require_publishable(base)
             if self._close(branch, publication.tip):
                 break
@@ -239,6 +243,16 @@ class PublishBranch(_Closing):
         }
         registry = registry_of(base).with_branch(published)
         return publication.joined(intent, _registered(base, self.name, registry, parameters))
+
+    def _require_tip(self, publication: Publication) -> None:
+        if self._tip not in (None, publication.last_version):
+            raise CommitConflictError(
+                version=publication.last_version,
+                rule="BRA-61",
+                reason=f"version {self._tip} of the branch {publication.branch.name!r} was to be "
+                f"published, but another writer has made version {publication.last_version} of it",
+                remedy="Nothing was published. Check the branch again",
+            )
 
     def _loaded(self, branch: Branch) -> Publication:
         known = self._publication
