@@ -333,3 +333,25 @@ def test_secrets_of_a_coordinator_are_not_shown(tmp_path: Path) -> None:
         SqlCoordinator(f"sqlite:///{tmp_path}/no/such/folder.db").get("t", "f")
     assert failed.value.remedy
     assert CommitEntry("a", "b", False).complete is False
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_commit_of_a_branch_without_its_copy_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: int
+) -> None:
+    options = {"txlog.coordinator": f"sqlite:///{tmp_path}/commits.db"}
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1]}), storage_options=options)
+    table.branches.create("b")
+    branch = txlog.Table(table.uri, branch="b", storage_options=options)
+    for _ in range(earlier):
+        branch.append(pa.table({"x": [2]}))
+
+    def fails(*_: object) -> None:
+        raise StoreError(operation="replace", path="", reason="away")
+
+    monkeypatch.setattr(CoordinatedStore, "_finish", fails)
+    branch.append(pa.table({"x": [3]}))  # It is acknowledged, but its copy is not made.
+    monkeypatch.undo()
+    again = txlog.Table(table.uri, branch="b", storage_options=options)
+    assert again.count() == 2 + earlier
+    assert branch.refresh().count() == 2 + earlier

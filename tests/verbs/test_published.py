@@ -1,6 +1,7 @@
 """What a publish of a branch commits: ids, changes, applications, metadata, files of all kinds."""
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,21 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Operation, execute, rehearsing
 from txlog.extend import context_of
-from txlog.snapshot.branches import registry_of
+from txlog.snapshot.branches import Branch, Registry, registry_of
 from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
 from txlog.store.branches import BranchStore
+from txlog.store.memory import MemoryStore
+from txlog.testing import CountingStore, unsealed
+from txlog.verbs.branch_list import listed_branches
+from txlog.verbs.branches import PublishBranch, _registered
+from txlog.verbs.doctor import examine
+from txlog.verbs.expire import expire
+from txlog.verbs.vacuum import VacuumRequest, vacuum
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 TRACKING = {"delta.enableRowTracking": "true"}
@@ -496,8 +508,6 @@ def test_entries_of_others_stay(tmp_path: Path) -> None:
     table.branches.create("b")
     log = tmp_path / "t" / "_delta_log" / f"{2:020}.json"
     text = log.read_text().replace('\\"status\\"', '\\"theirs\\":1,\\"status\\"')
-    from txlog.testing import unsealed
-
     log.write_bytes(unsealed(text.encode()))
     again = txlog.Table(table.uri)
     again.branches.create("c")
@@ -509,8 +519,6 @@ def test_a_registry_that_cannot_be_read(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     table.branches.create("b")
     log = tmp_path / "t" / "_delta_log" / f"{2:020}.json"
-    from txlog.testing import unsealed
-
     log.write_bytes(unsealed(log.read_bytes().replace(b'\\"open\\"', b'\\"closed\\"')))
     again = txlog.Table(table.uri)
     for call in (again.branches.list, again.vacuum, lambda: opened(again)):
@@ -520,9 +528,6 @@ def test_a_registry_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_closes_nothing(tmp_path: Path) -> None:
-    from txlog.commit.operation import execute, rehearsing
-    from txlog.verbs.branches import PublishBranch
-
     table = made(tmp_path / "t")
     table.branches.create("b")
     branch = opened(table)
@@ -545,3 +550,67 @@ def test_json_of_the_commit(tmp_path: Path) -> None:
     table.branches.create("b")
     opened(table).append(xs(10))
     assert json.loads(view_of(table).read(f"_delta_log/{2:020}.json").splitlines()[0])
+
+
+class Many(Operation):
+    """Register many branches in one commit."""
+
+    name = "MANY"
+
+    def intent(self, base: Snapshot) -> Intent:
+        entries = (
+            Branch(f"{number:08d}-0000-4000-8000-000000000000", f"n{number}", number % 2, 2)
+            for number in range(10_000)
+        )
+        return _registered(base, self.name, Registry(tuple(entries)), {})
+
+
+@pytest.mark.spec("BRA-12")
+def test_ten_thousand_branches_stay_usable() -> None:
+    store = CountingStore(MemoryStore(f"memory://{uuid.uuid4()}"))
+    context = Context(store)
+    table = txlog.write(store.root, xs(1, 2, 3))
+    table.append(xs(4))
+    table._run(Many(), None, None)
+    opened(table, "n77").append(xs(10))
+    snapshot = load_snapshot(store)
+    store.requests.clear()
+    vacuum(context, snapshot, VacuumRequest(hours=0, enforce=False))
+    expire(context, snapshot, hours=0, dry_run=True)
+    examine(context, snapshot, sample=None)
+    assert len(store.requests) < 200  # Branches without commits cost nothing.
+    assert len(listed_branches(store, snapshot)) == 10_000
+    table.branches.create("another")
+    table.branches.publish("n77")
+    table.branches.discard("n78")
+    assert left(txlog.Table(store.root)) == [1, 2, 3, 4, 10]
+
+
+@pytest.mark.spec("BRA-1")
+def test_doctor_examines_a_branch(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    table.branches.create("b")
+    branch = opened(table)
+    branch.append(xs(10))
+    table.append(xs(7))
+    assert list(branch.doctor(sample=None)) == []
+    assert list(table.doctor(sample=None)) == []
+    (tmp_path / "t" / branch.files()["path"].to_pylist()[-1]).unlink()
+    assert [one.code for one in branch.doctor()] == ["file-missing"]
+
+
+@pytest.mark.spec("BRA-2")
+def test_other_stores(tmp_path: Path) -> None:
+    for uri, options in (
+        (f"memory://{uuid.uuid4()}", {}),
+        ((tmp_path / "t").as_uri(), {"txlog.backend": "fsspec"}),
+        (str(tmp_path / "c"), {"txlog.coordinator": f"sqlite:///{tmp_path}/commits.db"}),
+    ):
+        table = txlog.write(uri, xs(1, 2), storage_options=options)
+        table.branches.create("b")
+        branch = txlog.Table(uri, branch="b", storage_options=options)
+        branch.append(xs(3))
+        branch.append(xs(4))
+        assert left(txlog.Table(uri, branch="b", storage_options=options)) == [1, 2, 3, 4]
+        table.branches.publish("b")
+        assert left(txlog.Table(uri, storage_options=options)) == [1, 2, 3, 4]

@@ -41,7 +41,7 @@ from txlog.lookup.segments import read_paths
 from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path
-from txlog.snapshot.branches import registry_of
+from txlog.snapshot.branches import Branch, registry_of
 from txlog.snapshot.commits import DamagedError, read_deltas
 from txlog.snapshot.live_files import fold_states, load_columns
 from txlog.snapshot.load import list_commits, load_snapshot, refresh
@@ -451,12 +451,14 @@ def needed_elsewhere(
 def each_of_branches(store: Store, snapshot: Snapshot, cutoff_ms: int, take: Take) -> None:
     """Give `take` the keys of the files that open branches need, as `each_referenced` does.
 
+    The files of their bases are those of kept versions (`held_versions`).
+
     Raises
     ------
     NotFoundError, LogCorruptError
         A branch cannot be read, so it is unknown which files it needs.
     """
-    for branch in registry_of(snapshot).open:
+    for branch in _written_branches(store, snapshot):
         view = BranchStore.of(store, branch.chain)
         try:
             each_referenced(view, load_snapshot(view), cutoff_ms, take)
@@ -467,6 +469,15 @@ def each_of_branches(store: Store, snapshot: Snapshot, cutoff_ms: int, take: Tak
                     f"branches.discard({branch.name!r})"
                 )
                 raise
+
+
+def _written_branches(store: Store, snapshot: Snapshot) -> list[Branch]:
+    """Return the open branches that have commits."""
+    opened = registry_of(snapshot).open
+    if not opened:
+        return []
+    written = {info.name.partition("/")[0] for info in store.list_tree(BRANCHES_FOLDER)}
+    return [branch for branch in opened if branch.id in written]
 
 
 def _take_of_clone(take: Take, root: str, keys: pa.Array) -> None:
@@ -559,7 +570,7 @@ def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.
 
 def _indexes_of_branches(store: Store, snapshot: Snapshot) -> set[str]:
     """Return the names of the indexes that open branches define; errors as `each_of_branches`."""
-    views = (BranchStore.of(store, branch.chain) for branch in registry_of(snapshot).open)
+    views = (BranchStore.of(store, one.chain) for one in _written_branches(store, snapshot))
     tips = (load_snapshot(view) for view in views)
     return {name for tip in tips for name in index_definitions(tip.metadata.configuration)}
 
