@@ -516,3 +516,21 @@ def test_transactions_equal_a_model_in_which_each_is_atomic(
 def test_iterating_names_is_not_reading(catalog: Catalog, tables: None) -> None:
     names: Iterator[str] = iter(catalog.snapshot())
     assert sorted(names) == list(NAMES)
+
+
+@pytest.mark.spec("CON-32")
+def test_rows_of_a_quarantine_are_kept_in_a_transaction(
+    catalog: Catalog, make: Make, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        make(name, (1, 10)).alter.add_constraint({"small": "v < 50"})
+    given: Any = {"on_error": "quarantine", "quarantine": tmp_path / "refused"}
+    for _ in range(2):
+        with catalog.transaction(txn=("job", 1)) as changes:
+            changes["a"].append(rows((2, 20), (3, 99)), **given)
+            changes["b"].upsert(rows((1, 77)), on="id", **given)
+    assert changes.skipped
+    assert content(catalog.table("a")) == [(1, 10), (2, 20)]
+    assert content(catalog.table("b")) == [(1, 10)]
+    kept = txlog.Table(tmp_path / "refused").to_arrow()["row"].to_pylist()
+    assert sorted(json.loads(row)["v"] for row in kept) == [77, 99]

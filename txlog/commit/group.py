@@ -42,6 +42,7 @@ from txlog.commit.operation import (
     Outcome,
     Uniqueness,
     begin,
+    commit_companions,
     discarding,
     intent_of,
     landed,
@@ -145,7 +146,8 @@ def commit_group(members: Sequence[Member], terms: Terms) -> list[Done] | None:
         if result is None:
             tidied(member.operation.discard)
             skipped = committed is None
-            outcome = Outcome(member.operation.name, None, skipped=skipped)
+            more = {} if skipped else member.operation.side_metrics()
+            outcome = Outcome(member.operation.name, None, more, skipped=skipped)
             done.append(Done(outcome, member.snapshot))
         else:
             done.append(landed(member.operation, result))
@@ -160,6 +162,8 @@ def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Commit
     for member in members:
         _decide(member, terms)
     while True:
+        for member in members:  # Rows of a quarantine must not be lost.
+            commit_companions(member.operation, terms.txn)
         changed = [member for member in members if member.intent is not None]
         watched = [member for member in members if member.intent is None and member.reads]
         if not changed and terms.txn is None:
@@ -195,6 +199,8 @@ def _decide(member: Member, terms: Terms) -> None:
     require_table_writable(member.snapshot, removes_rows=member.operation.removes_rows)
     intent = intent_of(member.operation, member.snapshot)
     if intent is not None:
+        if more := member.operation.side_metrics():
+            intent = replace(intent, metrics={**intent.metrics, **more})
         if terms.user_metadata is not None:
             intent = replace(intent, user_metadata=terms.user_metadata)
         if terms.txn is not None:

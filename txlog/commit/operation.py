@@ -451,8 +451,7 @@ class _Attempts:
             intent = self._intent(base)
             if was_new and base is not None:  # First the operation says whether it takes a table.
                 require_table_writable(base, removes_rows=operation.removes_rows)
-            for one in operation.companions(self.txn):
-                execute(one.operation, one.context, one.snapshot, txn=one.txn)
+            commit_companions(operation, self.txn)
             if intent is None:
                 assert base is not None
                 return Done(Outcome(operation.name, None, operation.side_metrics()), base)
@@ -568,6 +567,12 @@ class Uniqueness:
 
             self._check = UniqueCheck(self._context)
         self._check.require(before, intent, after, winners)
+
+
+def commit_companions(operation: Operation, txn: AnyAppVersion | None) -> None:
+    """Commit what must be committed to other tables before the last intent of an operation."""
+    for one in operation.companions(txn):
+        execute(one.operation, one.context, one.snapshot, txn=one.txn)
 
 
 @contextmanager

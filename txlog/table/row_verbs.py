@@ -65,8 +65,7 @@ class RowVerbs(ABC):
         if given is None:
             return None
         from txlog.commit.context import Context
-        from txlog.store.branches import without_branch
-        from txlog.store.open import open_store
+        from txlog.store.open import open_store, options_beside
         from txlog.table.handle import Handle
         from txlog.verbs.quarantine import Quarantine
 
@@ -74,7 +73,7 @@ class RowVerbs(ABC):
             return Quarantine(given._context, self._context)
 
         here = self._context
-        store = open_store(given, without_branch(here.store.options))
+        store = open_store(given, options_beside(here.store.options))
         return Quarantine(Context(store, here.effects, here.engine), here)
 
     @abstractmethod
