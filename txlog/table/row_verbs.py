@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from txlog.base.errors import InvalidInputError, named_for_callers, require_whole
@@ -30,6 +30,46 @@ OnError = Literal["error", "quarantine"]
 """What a write does with rows that do not fit the table."""
 
 
+def quarantine_place(
+    on_error: OnError,
+    given: Handle | str | os.PathLike[str] | None,
+    options: Mapping[str, Any],
+) -> Context | None:
+    """Return where the quarantine of a write is; None if rows that do not fit are an error.
+
+    `options` are the storage options of the table that is written.
+
+    Raises
+    ------
+    InvalidInputError
+        One argument lacks the other.
+    """
+    if on_error not in ("error", "quarantine"):
+        raise InvalidInputError(
+            argument="on_error",
+            reason=f"{on_error!r} is not one of 'error', 'quarantine'",
+        )
+    if (on_error == "quarantine") != (given is not None):
+        raise InvalidInputError(
+            argument="quarantine",
+            reason="no table for rows that do not fit is named"
+            if given is None
+            else 'a quarantine has no effect without on_error="quarantine"',
+            remedy="Say that such rows go to a quarantine, and name a table or location",
+        )
+    if given is None:
+        return None
+    from txlog.commit.context import Context
+    from txlog.store.base import threads_for
+    from txlog.store.open import open_store, options_beside
+    from txlog.table.handle import Handle
+
+    if isinstance(given, Handle):
+        return given._context
+    store = open_store(given, options_beside(options))
+    return Context(store, engine=threads_for(store))
+
+
 class RowVerbs(ABC):
     """Verbs that change rows. A subclass carries out their operations."""
 
@@ -49,32 +89,10 @@ class RowVerbs(ABC):
         InvalidInputError
             One argument lacks the other, or the table would be its own quarantine.
         """
-        if on_error not in ("error", "quarantine"):
-            raise InvalidInputError(
-                argument="on_error",
-                reason=f"{on_error!r} is not one of 'error', 'quarantine'",
-            )
-        if (on_error == "quarantine") != (given is not None):
-            raise InvalidInputError(
-                argument="quarantine",
-                reason="no table for rows that do not fit is named"
-                if given is None
-                else 'a quarantine has no effect without on_error="quarantine"',
-                remedy="Say that such rows go to a quarantine, and name a table or location",
-            )
-        if given is None:
-            return None
-        from txlog.commit.context import Context
-        from txlog.store.open import open_store, options_beside
-        from txlog.table.handle import Handle
         from txlog.verbs.quarantine import Quarantine
 
-        if isinstance(given, Handle):
-            return Quarantine(given._context, self._context)
-
-        here = self._context
-        store = open_store(given, options_beside(here.store.options))
-        return Quarantine(Context(store, here.effects, here.engine), here)
+        there = quarantine_place(on_error, given, self._context.store.options)
+        return None if there is None else Quarantine(there, self._context)
 
     @abstractmethod
     def _run(

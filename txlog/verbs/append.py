@@ -68,9 +68,9 @@ class Append(Operation):
         self._quarantine = quarantine
 
     @classmethod
-    def of_files(cls, files: AddedFiles) -> Append:
+    def of_files(cls, files: AddedFiles, quarantine: Rejects | None = None) -> Append:
         """Add the rows of files."""
-        append = cls(None, schema_mode=files.modes.schema_mode)
+        append = cls(None, schema_mode=files.modes.schema_mode, quarantine=quarantine)
         append._files = files
         return append
 

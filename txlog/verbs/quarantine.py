@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +24,11 @@ from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Companion, Operation
+from txlog.data_files.modes import ADDING, WriteModes
 from txlog.data_files.row_json import row_texts
 from txlog.data_files.sieve import Faults, Rejects
 from txlog.data_files.write import discard_files
+from txlog.data_files.write_plan import AddedFiles, require_still_fits
 from txlog.expressions.tree import col
 from txlog.schema.arrow import from_arrow
 from txlog.snapshot.snapshot import Snapshot
@@ -77,7 +81,7 @@ class Quarantine(Rejects):
             )
         self._there = there
         self._here = here
-        self._rows = _Spool()
+        self._rows = Spool()
         self._own_id = here.effects.uuid()
         self._is_kept = True  # Whether all rows are in the quarantine.
         self._was_kept = False  # Whether rows of this write are in the quarantine.
@@ -95,13 +99,9 @@ class Quarantine(Rejects):
 
     def take(self, operation: str, base: Snapshot, batch: pa.RecordBatch, faults: Faults) -> None:
         """Take the rows of a batch that do not fit a version of the table."""
-        given = {
-            "quarantined_at": datetime.fromtimestamp(self._here.effects.now_ms() / 1000, UTC),
-            "table": without_secrets(self._here.store.root),
-            "version": base.version,
-            "operation": operation,
-        }
-        self._rows.add(_described(batch, faults, given))
+        here, now_ms = self._here.store, self._here.effects.now_ms()
+        write = Write(without_secrets(here.root), base.version, operation)
+        self._rows.add(described(batch, faults, write, now_ms))
         self._is_kept = False
 
     def at(self, base: Snapshot) -> None:
@@ -118,7 +118,7 @@ class Quarantine(Rejects):
             has left rows in the quarantine, these are replaced, so each row is there once (CON-33).
         """
         recorded = None if txn is None else (f"{txn[0]}/quarantine/{self._table_id}", txn[1])
-        batch = self._own_id if txn is None else f"{txn[0]}/{txn[1]}/{self._table_id}"
+        batch = batch_id(txn, self._table_id) or self._own_id
         if self._is_kept and (recorded is None or self._was_kept):
             return ()
         latest = existing(self._there.store)
@@ -133,18 +133,84 @@ class Quarantine(Rejects):
 
     def reader(self, batch: str) -> pa.RecordBatchReader:
         """Return the rows for the quarantine, with the id of their batch."""
-        place = COLUMNS.get_field_index("batch")
+        return self._rows.reader(batch)
 
-        def rows() -> Iterator[pa.RecordBatch]:
-            for one in self._rows.batches():
-                ids = pa.repeat(pa.scalar(batch), one.num_rows)
-                yield one.set_column(place, COLUMNS.field(place), ids)
+    def putting(self, batch: str, *, replaces: bool) -> Operation:
+        """Return the operation that puts the rows into the quarantine.
 
-        return pa.RecordBatchReader.from_batches(COLUMNS, rows())
+        `replaces`: in place of those of the batch that are there.
+        """
+        if not replaces:
+            return Append(self.reader(batch))
+        where = col("batch") == batch
+        if not self.num_rows:
+            return Delete(where)
+        return Overwrite.of_data(self.reader(batch).read_all(), where=where)
 
     def kept(self) -> None:
         """Record that the quarantine has all rows."""
         self._is_kept = self._was_kept = True
+
+
+class WrittenQuarantine(Quarantine):
+    """Rows that do not fit and that tasks have written as files of the quarantine.
+
+    Parameters
+    ----------
+    table_id
+        Of the table that is written, as in `batch_id`.
+    own_id
+        The id of the rows' batch, if the write has no application's version.
+    base
+        The version of the quarantine for which the files were written.
+    """
+
+    def __init__(
+        self,
+        there: Context,
+        here: Context,
+        *,
+        table_id: str,
+        own_id: str,
+        base: Snapshot,
+        adds: list[Add],
+    ) -> None:
+        super().__init__(there, here)
+        self._table_id, self._own_id = table_id, own_id
+        self._base = base
+        self._adds = adds
+        self._is_kept = not adds
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows that do not fit."""
+        return sum(add.num_records or 0 for add in self._adds)
+
+    def at(self, base: Snapshot) -> None:
+        """Do nothing: the rows are known."""
+
+    def putting(self, batch: str, *, replaces: bool) -> Operation:
+        """Return the operation that adds the files; `replaces` as for `Quarantine`."""
+        where = col("batch") == batch
+        if replaces and not self._adds:
+            return Delete(where)
+        files = AddedFiles.written(
+            self._adds,
+            self._base.schema,
+            partial(require_still_fits, written_for=self._base),
+            modes=WriteModes(mode="overwrite", where=where) if replaces else ADDING,
+        )
+        return Overwrite(files) if replaces else Append.of_files(files)
+
+    def discard(self) -> None:
+        """Delete the files, which no commit needs."""
+        if not self._was_kept:
+            discard_files(self._there.store, self._adds)
+
+
+def batch_id(txn: AnyAppVersion | None, table_id: str) -> str | None:
+    """Return the id of the rows of an application's version; None: there is none."""
+    return None if txn is None else f"{txn[0]}/{txn[1]}/{table_id}"
 
 
 class KeepRows(Operation):
@@ -155,12 +221,8 @@ class KeepRows(Operation):
 
     def __init__(self, quarantine: Quarantine, batch: str, *, replaces: bool) -> None:
         self._quarantine = quarantine
-        self._inner: Operation = Append(quarantine.reader(batch))
+        self._inner = quarantine.putting(batch, replaces=replaces)
         self.removes_rows = replaces
-        if replaces:
-            where = col("batch") == batch
-            data = quarantine.reader(batch).read_all() if quarantine.num_rows else None
-            self._inner = Delete(where) if data is None else Overwrite.of_data(data, where=where)
         self._batch = batch
         self._new: list[Add] = []
 
@@ -200,8 +262,23 @@ class KeepRows(Operation):
         discard_files(self.context.store, new)
 
 
-def _described(batch: pa.RecordBatch, faults: Faults, given: dict[str, Any]) -> pa.RecordBatch:
+@dataclass(frozen=True)
+class Write:
+    """The write whose rows do not fit: the table's location, its version, and the operation."""
+
+    table: str
+    version: int | None
+    operation: str
+
+
+def described(batch: pa.RecordBatch, faults: Faults, write: Write, now_ms: int) -> pa.RecordBatch:
     """Return the rows of a batch that do not fit, as rows of a quarantine without a batch id."""
+    given: dict[str, Any] = {
+        "quarantined_at": datetime.fromtimestamp(now_ms / 1000, UTC),
+        "table": write.table,
+        "version": write.version,
+        "operation": write.operation,
+    }
     rows = batch.take(arrow_array(faults.rows))
     of_row = arrow_array(faults.of_row)
     texts: dict[str, list[str | None]] = {
@@ -221,7 +298,7 @@ def _described(batch: pa.RecordBatch, faults: Faults, given: dict[str, Any]) -> 
     return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
 
 
-class _Spool:
+class Spool:
     """Rows in memory, or in a temporary file if they are many. They can be read again."""
 
     def __init__(self) -> None:
@@ -231,6 +308,7 @@ class _Spool:
         self._files: list[pa.ipc.RecordBatchFileReader] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows in `COLUMNS`."""
         self.num_rows += batch.num_rows
         self._kept.append(batch)
         self._size += batch.nbytes
@@ -247,7 +325,18 @@ class _Spool:
             self._files.append(pa.ipc.open_file(pa.memory_map(path)))
         self._kept, self._size = [], 0
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def reader(self, batch: str) -> pa.RecordBatchReader:
+        """Return the rows, with the id of their batch."""
+        place = COLUMNS.get_field_index("batch")
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for one in self._batches():
+                ids = pa.repeat(pa.scalar(batch), one.num_rows)
+                yield one.set_column(place, COLUMNS.field(place), ids)
+
+        return pa.RecordBatchReader.from_batches(COLUMNS, rows())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         for file in self._files:
             for place in range(file.num_record_batches):
                 yield file.get_batch(place)

@@ -5,7 +5,7 @@ Rules: spec/streaming.md, STR-40 to STR-49.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,10 +15,12 @@ from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.base.effects import REAL
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
+from txlog.base.texts import without_secrets
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context, require_shared
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import (
+    Companion,
     Done,
     Operation,
     Outcome,
@@ -28,25 +30,31 @@ from txlog.commit.operation import (
     skip_recorded,
 )
 from txlog.data_files.identity import counted, identities, with_marks
+from txlog.data_files.incoming import require_fit
 from txlog.data_files.modes import require_version_known
+from txlog.data_files.options import WriteOptions
 from txlog.data_files.write import discard_files
 from txlog.data_files.write_plan import (
     AddedFiles,
     partitioned_by,
+    plan_append,
     plan_write,
     require_still_fits,
     schema_after,
 )
 from txlog.protocol.mapping import MAPPING_MODE
 from txlog.protocol.properties import Properties
+from txlog.schema.arrow import from_arrow
+from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.spark_types import frame_schema, require_storable
-from txlog.spark_ext.writes.write_tasks import StreamBatch, Target, WriteRequest
+from txlog.spark_ext.writes.write_tasks import Refused, StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
 from txlog.table.write_table import require_defined
 from txlog.verbs.append import Append
-from txlog.verbs.create import CreateTable, NewTable, already_exists, existing, table_for
+from txlog.verbs.create import CreateTable, NewTable, already_exists, create, existing, table_for
 from txlog.verbs.overwrite import Overwrite
+from txlog.verbs.quarantine import COLUMNS, Quarantine, Write, WrittenQuarantine, batch_id
 from txlog.verbs.replace import ReplaceTable, replacement
 from txlog.verbs.settle import settle
 
@@ -74,6 +82,18 @@ class StreamingUpdate(Operation):
     def read(self) -> Reads:
         """Return the rows that the wrapped operation read."""
         return self._in_context().read()
+
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return those of the wrapped operation."""
+        return self._in_context().companions(txn)
+
+    def side_metrics(self) -> Mapping[str, int]:
+        """Return those of the wrapped operation."""
+        return self._in_context().side_metrics()
+
+    def landed(self, intent: Intent) -> None:
+        """Clean up after the wrapped operation."""
+        self._in_context().landed(intent)
 
     def discard(self) -> None:
         """Delete the files of the wrapped operation."""
@@ -156,6 +176,56 @@ def plan_target(
     )
 
 
+def with_refused(
+    target: Target, there: Context, txn: AnyAppVersion | None
+) -> tuple[Target, Callable[[list[Add]], WrittenQuarantine]]:
+    """Return a target whose tasks put rows that do not fit into a quarantine.
+
+    The quarantine is made if there is none. The function returns the rows of all tasks from their
+    files.
+
+    Raises
+    ------
+    InvalidInputError
+        The table would be its own quarantine.
+    SchemaMismatchError
+        The quarantine has other columns.
+    """
+    require_shared(
+        there.store,
+        argument="quarantine",
+        remedy="Put it in a store that all workers can access",
+    )
+    here = Context(target.store)
+    Quarantine(there, here)  # It raises.
+    base = existing(there.store)
+    if base is None:
+        try:
+            base = create(there, from_arrow(COLUMNS)).snapshot
+        except AlreadyExistsError:
+            base = load_snapshot(there.store)
+    require_table_writable(base, removes_rows=False)
+    require_fit(base.schema, from_arrow(COLUMNS))
+    table = without_secrets(target.store.root)
+    # A new table has no id that another run would find.
+    table_id = table if target.base is None else target.metadata.id
+    own_id = REAL.uuid()
+    write = Write(table, None if target.base is None else target.base.version, "WRITE")
+    refused = Refused(
+        there.store,
+        plan_append(base, base.schema, WriteOptions()),
+        write,
+        batch_id(txn, table_id) or own_id,
+    )
+
+    def written(adds: list[Add]) -> WrittenQuarantine:
+        return WrittenQuarantine(
+            there, here, table_id=table_id, own_id=own_id, base=base, adds=adds
+        )
+
+    return replace(target, refused=refused), written
+
+
 def _compressed(metadata: Metadata, codec: str | None) -> Metadata:
     """Return metadata whose property names a codec; only the plan of the files uses it."""
     if codec is None:
@@ -171,6 +241,7 @@ def commit_files(
     *,
     written_for: Collection[str] = (),
     may_make: bool = True,
+    quarantine: WrittenQuarantine | None = None,
 ) -> Outcome:
     """Commit the files of tasks as one version; runs on the driver.
 
@@ -182,6 +253,8 @@ def commit_files(
         The digests of the states for which tasks wrote files (`Target.written_for`).
     may_make
         Whether the table may be missing.
+    quarantine
+        The rows that do not fit.
 
     Raises
     ------
@@ -193,7 +266,13 @@ def commit_files(
         The table was created in the meantime, and the mode is `error`.
     """
     context = Context(target.store)
-    with discarding(lambda: discard_files(target.store, adds)):
+
+    def discard() -> None:
+        discard_files(target.store, adds)
+        if quarantine is not None:
+            quarantine.discard()
+
+    with discarding(discard):
         latest = existing(target.store)
         settled = None if latest is None else _settled(target, latest, txn)
         if settled is None:
@@ -201,12 +280,19 @@ def commit_files(
         if latest is None and not may_make:
             raise _vanished(target)
     if settled is not None:
-        discard_files(target.store, adds)
+        discard()
         return settled.outcome
-    if latest is None:
+    if latest is not None:
+        landed = _changed(context, target, latest, adds, txn, quarantine)
+    elif quarantine is None:
         landed = _made(context, target, adds, txn)
     else:
-        landed = _changed(context, target, latest, adds, txn)
+        with discarding(discard):
+            for one in quarantine.companions(txn):
+                execute(one.operation, one.context, one.snapshot, txn=one.txn)
+        made = _made(context, target, adds, txn)
+        metrics = {**made.outcome.metrics, **quarantine.metrics}
+        landed = replace(made, outcome=replace(made.outcome, metrics=metrics))
     settle(context, landed)
     return landed.outcome
 
@@ -277,7 +363,12 @@ def _of_stream(operation: Operation, request: WriteRequest) -> Operation:
 
 
 def _changed(
-    context: Context, target: Target, latest: Snapshot, adds: list[Add], txn: AnyAppVersion | None
+    context: Context,
+    target: Target,
+    latest: Snapshot,
+    adds: list[Add],
+    txn: AnyAppVersion | None,
+    quarantine: WrittenQuarantine | None,
 ) -> Done:
     """Add the files to the table, or replace other files by them."""
     if target.base is None:  # `_require_planned` raises first.
@@ -299,8 +390,13 @@ def _changed(
     )
     operation: Operation
     if request.mode == "overwrite":
-        operation = Overwrite(files, options=request.options, computed_from=target.computed_from)
+        operation = Overwrite(
+            files,
+            options=request.options,
+            computed_from=target.computed_from,
+            quarantine=quarantine,
+        )
     else:
-        operation = Append.of_files(files)
+        operation = Append.of_files(files, quarantine)
     operation = _of_stream(operation, request)
     return execute(operation, context, latest, txn=txn, user_metadata=request.user_metadata)

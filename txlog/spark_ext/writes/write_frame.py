@@ -59,21 +59,26 @@ from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import neutral
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.own_reads import version_read
-from txlog.spark_ext.writes.target import commit_files, plan_target
+from txlog.spark_ext.writes.target import commit_files, plan_target, with_refused
 from txlog.spark_ext.writes.write_tasks import (
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
+    sifting_task,
     write_task,
 )
 from txlog.spark_ext.zones import zone_of
 from txlog.store.open import open_store
+from txlog.table.row_verbs import quarantine_place
 from txlog.verbs.create import already_exists, existing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from txlog.commit.context import Context
     from txlog.store.base import Store
+    from txlog.table.row_verbs import OnError
+    from txlog.table.table import Table
 
 _ANSWER = "answer binary"
 Typed = tuple["Column", DataType]
@@ -95,6 +100,8 @@ def write(
     partition_mode: PartitionMode | None = None,
     schema_mode: SchemaMode = None,
     computed_from: ComputedFrom = None,
+    on_error: OnError = "error",
+    quarantine: Table | str | os.PathLike[str] | None = None,
     options: WriteOptions | None = None,
     txn: AppVersion | None = None,
     user_metadata: str | None = None,
@@ -127,6 +134,9 @@ def write(
         `CommitConflictError`, because it would undo the change. Default: what the frame reads, as
         far as Spark says it (`cache` and `checkpoint` hide it, and names of views and tables of a
         server of Spark Connect).
+    on_error, quarantine
+        As for `Table.append`: rows that do not fit go into another table, which is made if there is
+        none. Tasks write them there, too.
     txn
         An application id and the application's version of this write. Default: the session's
         settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`, if there are any.
@@ -182,8 +192,9 @@ def write(
         options=as_options(options),
         user_metadata=user_metadata,
     )
+    there = quarantine_place(on_error, quarantine, store.options)
     with transaction(txn, df.sparkSession) as recorded:
-        return _committed(df, store, request, recorded)
+        return _committed(df, store, request, recorded, there=there)
 
 
 def write_defined(
@@ -213,6 +224,7 @@ def _committed(
     request: WriteRequest,
     txn: AnyAppVersion | None,
     replaced: int | None = None,
+    there: Context | None = None,
 ) -> Outcome:
     """Write a frame to a table in one commit, unless the table needs no change."""
     table = existing(store)
@@ -230,17 +242,30 @@ def _committed(
         read = version_read(df, store, table.version) if stated is None else None
         known = [one for one in (read, replaced) if one is not None]
         target = target.from_version(min(known, default=None))
+    kept_of = None
+    if there is not None:
+        target, kept_of = with_refused(target, there, txn)
     with before_commit():
         # A second action on this frame would write all files again.
         given = neutral(df)
         names = None if given is df else df.columns
         found = map_in_arrow(by_rows(given), _writing(target, names), _ANSWER).toArrow()
     answers = [unpacked(answer) for answer in found["answer"]]
-    adds = [Add.model_validate(add) for one in answers for add in one.result or ()]
-    with discarding(lambda: discard_files(target.store, adds)):
+    results = [one.result or ((), ()) for one in answers]
+    adds = [Add.model_validate(add) for given, _ in results for add in given]
+    kept = None
+    if kept_of is not None:
+        kept = kept_of([Add.model_validate(add) for _, given in results for add in given])
+
+    def discard() -> None:
+        discard_files(target.store, adds)
+        if kept is not None:
+            kept.discard()
+
+    with discarding(discard):
         for one in answers:
             one.value()
-    return commit_files(target, adds, txn)
+    return commit_files(target, adds, txn, quarantine=kept)
 
 
 def require_batch(df: DataFrame) -> None:
@@ -267,10 +292,15 @@ def _writing(
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         named = batches if names is None else (one.rename_columns(names) for one in batches)
         # If the rows are wrong, another attempt would only find the same.
-        answer = answered(lambda rows: write_task(target, rows), iter(named), retries=True)
+        answer = answered(lambda rows: _written(target, rows), iter(named), retries=True)
         yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], names=["answer"])
 
     return write_files
+
+
+def _written(target: Target, rows: Iterator[pa.RecordBatch]) -> Any:
+    """Return the files of a task, and those of rows that do not fit."""
+    return (write_task(target, rows), []) if target.refused is None else sifting_task(target, rows)
 
 
 _MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

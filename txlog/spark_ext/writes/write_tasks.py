@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
+    from txlog.verbs.quarantine import Write
     from txlog.verbs.replace import Replacement
 
 QUERY_ID = "sql.streaming.queryId"  # A local property of the thread and the tasks of a micro-batch.
@@ -90,6 +91,16 @@ class WriteRequest:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """Where tasks write rows that do not fit, as files of the quarantine. It pickles."""
+
+    store: Store
+    plan: WritePlan
+    write: Write
+    batch: str  # The id of the rows.
+
+
+@dataclass(frozen=True)
 class Target:
     """A checked write to a table, or to a new one. It pickles, without what only the log needs."""
 
@@ -101,6 +112,7 @@ class Target:
     numbered: tuple[str, ...] = ()  # Identity columns that the rows leave out.
     replacement: Replacement | None = None  # What the table becomes, if it is replaced.
     computed_from: int | None = None  # The version of the table that the frame reads, if it does.
+    refused: Refused | None = None  # None: rows that do not fit are an error.
 
     def from_version(self, found: int | None) -> Target:
         """Return the target for rows from a version, unless the caller says something else."""
@@ -147,6 +159,43 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[s
     plan = counting(target.plan) if target.numbered else target.plan
     adds = [] if reader is None else plan.write(Context(target.store), reader)
     return [add.to_json() for add in adds]
+
+
+def sifting_task(
+    target: Target, batches: Iterator[pa.RecordBatch]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Write a task's rows, and those that do not fit to the quarantine; runs on an executor.
+
+    Returns
+    -------
+    The `add` actions of the table, and those of the quarantine. If anything fails, the files of
+    this attempt are deleted.
+    """
+    from txlog.base.effects import REAL
+    from txlog.commit.context import Context
+    from txlog.data_files.sieve import Faults, sieve_into
+    from txlog.data_files.write import discard_files
+    from txlog.verbs.quarantine import Spool, described
+
+    reader, refused = _reader(batches), target.refused
+    assert refused is not None
+    if reader is None:
+        return [], []
+    spool = Spool()
+
+    def take(batch: pa.RecordBatch, faults: Faults) -> None:
+        spool.add(described(batch, faults, refused.write, REAL.now_ms()))
+
+    plan = counting(target.plan) if target.numbered else target.plan
+    adds = plan.write(Context(target.store), reader, sieve=sieve_into(take))
+    kept = []
+    if spool.num_rows:
+        try:
+            kept = refused.plan.write(Context(refused.store), spool.reader(refused.batch))
+        except BaseException:
+            discard_files(target.store, adds)
+            raise
+    return [add.to_json() for add in adds], [add.to_json() for add in kept]
 
 
 def counting(plan: WritePlan) -> WritePlan:
