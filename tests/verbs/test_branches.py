@@ -185,7 +185,27 @@ BOTH: dict[str, tuple[Change, Change, list[int] | None]] = {
     "append, compact": (
         lambda b: b.append(xs(10)), lambda t: t.optimize.compact(), [*range(1, 7), 10]
     ),
-    "delete, append": (lambda b: b.delete("x = 1"), lambda t: t.append(xs(20)), None),
+    "delete, append of other rows": (
+        lambda b: b.delete("x = 1"), lambda t: t.append(xs(20)), [*range(2, 7), 20]
+    ),
+    "delete, append of the same rows": (
+        lambda b: b.delete("x = 1"), lambda t: t.append(xs(1)), None
+    ),
+    "update, append of other rows": (
+        lambda b: b.update({"x": "x + 100"}, "x = 1"), lambda t: t.append(xs(20)),
+        [*range(2, 7), 20, 101],
+    ),
+    "deletes, append of the same rows": (
+        lambda b: (b.delete("x = 1"), b.delete("x = 2")), lambda t: t.append(xs(2)), None
+    ),
+    "deletes, appends": (
+        lambda b: (b.delete("x = 1"), b.append(xs(10))),
+        lambda t: (t.delete("x = 2"), t.append(xs(20))),
+        [*range(3, 7), 10, 20],
+    ),
+    "merge, append": (
+        lambda b: b.upsert(xs(1), on="x"), lambda t: t.append(xs(20)), None
+    ),
     "deletes of one file": (
         lambda b: b.delete("x = 1"), lambda t: t.delete("x = 2"), [3, 4, 5, 6]
     ),
@@ -195,7 +215,18 @@ BOTH: dict[str, tuple[Change, Change, list[int] | None]] = {
     ),
     "updates": (
         lambda b: b.update({"x": "x + 100"}, "x = 1"),
-        lambda t: t.update({"x": "x + 200"}, "x = 5"), None,
+        lambda t: t.update({"x": "x + 200"}, "x = 5"), [2, 3, 4, 6, 101, 205],
+    ),
+    "updates of one file": (
+        lambda b: b.update({"x": "x + 100"}, "x = 1"),
+        lambda t: t.update({"x": "x + 200"}, "x = 2"), [3, 4, 5, 6, 101, 202],
+    ),
+    "updates of the same row": (
+        lambda b: b.update({"x": "x + 100"}, "x = 1"),
+        lambda t: t.update({"x": "x + 200"}, "x = 1"), None,
+    ),
+    "updates of all rows": (
+        lambda b: b.update({"x": "x + 100"}), lambda t: t.append(xs(20)), None
     ),
     "compacts": (lambda b: b.optimize.compact(), lambda t: t.optimize.compact(), None),
     "compact, append": (

@@ -105,7 +105,7 @@ def publish(table: txlog.Table, name: str, main: Side, side: Side, changes: int)
 
 @pytest.mark.spec("BRA-20", "BRA-25", "BRA-26", "BRA-32")
 @pytest.mark.parametrize("kind", PROPERTIES)
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(steps=st.lists(STEPS, max_size=14))
 def test_branches_are_like_the_model(kind: str, steps: list[Step]) -> None:
     table = txlog.write(

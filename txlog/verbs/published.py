@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -19,6 +20,7 @@ from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import (
     CommitConflictError,
     NotFoundError,
+    TxlogError,
     UnsupportedFeatureError,
     tidied,
 )
@@ -37,6 +39,9 @@ from txlog.data_files.change_files import (
 )
 from txlog.data_files.deletions import adds_of, removes_of, united_with
 from txlog.data_files.row_changes import FileDeletes, RowChanges
+from txlog.expressions.bind import bind, depends_on_zone
+from txlog.expressions.sql import parse_sql, to_sql
+from txlog.expressions.tree import Expression, Or
 from txlog.fragments.ids import (
     ID_APP,
     ID_TAG,
@@ -59,6 +64,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.branches import BranchStore
 from txlog.verbs.restore import files_without
 
+_BY_PREDICATE = frozenset({"DELETE", "UPDATE"})
 _SEALING = frozenset({"CLOSE BRANCH", "REOPEN BRANCH"})
 
 
@@ -171,15 +177,37 @@ class Publication:
         """Whether the branch removed rows of its base."""
         return bool(self.net.gone.num_rows) and not self.moves_only
 
-    @property
+    @cached_property
     def reads(self) -> Reads:
-        """What the commits of the branch read: nothing if all only added rows."""
-        blind = all(
-            one.info is not None and one.info.is_blind_append is True
-            for one in self.own_commits
-            if file_rows([one]).num_rows
-        )
-        return Reads(everything=not blind)
+        """What the commits of the branch read, as far as they say it; else all rows (BRA-25)."""
+        wheres: list[Expression] = []
+        for commit in self.own_commits:
+            if _is_blind(commit):
+                continue
+            where = self._where_of(commit)
+            if where is None:
+                return Reads(everything=True)
+            wheres.append(where)
+        return Reads(where=Or(tuple(wheres)) if len(wheres) > 1 else next(iter(wheres), None))
+
+    def _where_of(self, commit: Commit) -> Expression | None:
+        """Return the predicate of the rows that a delete or an update read, if it is recorded."""
+        info = commit.info
+        if info is None or info.operation not in _BY_PREDICATE:
+            return None
+        if not (info.engine_info or "").startswith("txlog/"):
+            return None
+        if self.tip.metadata.schema_string != self.base.metadata.schema_string:
+            return None  # Names may mean other columns.
+        try:
+            (text,) = orjson.loads(info.operation_parameters["predicate"])
+            where = bind(parse_sql(text), self.base.schema)
+        except (TxlogError, ValueError, TypeError, LookupError):
+            return None
+        # The text is not that of a predicate, but of what another engine found; or nobody knows
+        # its time zone.
+        is_plain = to_sql(where) == text and not depends_on_zone(where, self.base.schema)
+        return where if is_plain else None
 
     # What can be published. ----------------------------------------------------------------------
 
@@ -554,6 +582,14 @@ def _all_commits(store: Any, snapshot: Snapshot, since: int) -> list[Commit]:
             "conflicts",
         )
     return read_commits(store, found)
+
+
+def _is_blind(commit: Commit) -> bool:
+    """Return whether a commit read no rows: a blind append, or one without changes of rows."""
+    rows = file_rows([commit])
+    if not rows.num_rows or not pc.any(rows["data_change"]).as_py():
+        return True
+    return commit.info is not None and commit.info.is_blind_append is True
 
 
 def _without_fragment_id(add: Add, before: int) -> Add:
