@@ -4,7 +4,9 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from inspect import isclass, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +15,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 
-from txlog.base.errors import TxlogError
+import txlog
+from txlog.base import errors
+from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.store.local.disk import Disk
+from txlog.table.merge import TableMerger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,6 +141,52 @@ def _no_error_within_an_error(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(TxlogError, "__setattr__", watched)
     yield
     assert quoting == []
+
+
+@pytest.fixture(autouse=True)
+def _errors_name_arguments_of_the_call(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever error a test raises, it names an argument that the called function has.
+
+    It may also name one of the call that made the object, and of a value that was passed.
+    """
+    foreign: dict[int, tuple[str, InvalidInputError]] = {}
+    rename = errors.rename_argument
+
+    def watched(
+        error: InvalidInputError, function: Callable[..., Any], args: Any, named: Any
+    ) -> None:
+        rename(error, function, args, named)
+        makers = [made for name, made in MADE.items() if function.__qualname__.startswith(name)]
+        known = {name for one in (function, *makers) for name in parameters_of(one)}
+        # The last call of those within each other is that of the test.
+        foreign.pop(id(error), None)
+        if error.argument is not None and error.argument not in known:
+            foreign[id(error)] = f"{function.__qualname__}: {error}", error
+
+    monkeypatch.setattr(errors, "rename_argument", watched)
+    yield
+    assert [text for text, _ in foreign.values()] == []
+
+
+# What the arguments of a call may have been passed to, besides the function itself.
+MADE: dict[str, Any] = {
+    "": txlog.WriteOptions,
+    "Scan.": txlog.Table.scan,
+    "Table.commit": txlog.FragmentOperation,
+    "TableMerger.": TableMerger,
+    "TableMerger.execute": txlog.Table.merge,
+}
+
+
+@cache
+def parameters_of(one: Any) -> frozenset[str]:
+    """Return the parameters of a function, or of a class and its public methods."""
+    found = {*signature(one).parameters}
+    if isclass(one):
+        for name in dir(one):
+            if not name.startswith("_") and callable(method := getattr(one, name)):
+                found |= {*signature(method).parameters}
+    return frozenset(found)
 
 
 @pytest.fixture(autouse=True)

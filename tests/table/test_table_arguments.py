@@ -162,6 +162,7 @@ def test_a_fault_of_stored_rows_is_of_what_was_asked(tmp_path: Path) -> None:
         (lambda: table.changes(0, end_timestamp="late"), "end_timestamp"),
         (lambda: table.alter.protocol_change(drop="none"), "drop"),
         (lambda: table.alter.unset_properties(wrong(5)), "names"),
+        (lambda: table.alter.set_properties({"delta.feature.x": "supported"}), "properties"),
         (lambda: table.alter.cluster_by(wrong(5)), "columns"),
         (lambda: table.clone(wrong(5)), "target"),
         (lambda: table.fragments()[0].delete("z = 1"), "predicate"),

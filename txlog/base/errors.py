@@ -216,13 +216,18 @@ def require_mappings(**mappings: object) -> None:
 
 # What code that many methods share calls an argument, and what these methods call it.
 _CALLED = {
+    "column": ("columns", "names"),
     "columns": ("sort_by", "on", "cols"),
     "data": ("source", "updates", "new_values", "set", "values", "constraints", "columns", "column",
              "uri"),
     "feature": ("drop", "add"),
-    "name": ("column", "columns"),
+    "features": ("properties",),
+    "name": ("column", "columns", "version"),
     "partition_by": ("names",),
+    "predicate": ("on",),
+    "properties": ("names",),
     "retention_hours": ("retentionHours",),
+    "schema": ("data", "columns"),
     "timestamp": ("start_timestamp", "end_timestamp"),
     "updates": ("new_values", "set", "values", "source", "data"),
     "uri": ("target", "table"),
@@ -237,24 +242,35 @@ def in_callers_words(function: Function) -> Function:
     Code that many functions share has one name for it. If several arguments may be meant, it is one
     whose value the error shows, or else the first that was given.
     """
-    from inspect import signature
 
     @wraps(function)
     def called(*args: Any, **named: Any) -> Any:
         try:
             return function(*args, **named)
         except InvalidInputError as error:
-            given = signature(function).bind(*args, **named).arguments
-            if error.argument is not None and given.get(error.argument) is None:
-                others = [one for one in _CALLED.get(error.argument, ()) if one in given]
-                shown = [one for one in others if _shown(given[one]) in error.reason]
-                if shown:  # The longest: a short text may be there by chance.
-                    error.argument = max(shown, key=lambda one: len(_shown(given[one])))
-                elif others:
-                    error.argument = others[0]
+            rename_argument(error, function, args, named)
             raise
 
     return cast("Function", called)
+
+
+def rename_argument(
+    error: InvalidInputError,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    named: Mapping[str, Any],
+) -> None:
+    """Let an error call an argument as the function does from which it comes, if that differs."""
+    from inspect import signature
+
+    given = signature(function).bind(*args, **named).arguments
+    if error.argument is not None and given.get(error.argument) is None:
+        others = [one for one in _CALLED.get(error.argument, ()) if one in given]
+        shown = [one for one in others if _shown(given[one]) in error.reason]
+        if shown:  # The longest: a short text may be there by chance.
+            error.argument = max(shown, key=lambda one: len(_shown(given[one])))
+        elif others:
+            error.argument = others[0]
 
 
 def named_for_callers(cls: type, shown: str | None = None) -> None:
