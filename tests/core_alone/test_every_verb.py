@@ -321,6 +321,20 @@ def test_keys_and_order(tmp_path: Path) -> None:
     assert table.count() == 3
 
 
+def test_branches(table: txlog.Table) -> None:
+    table.branches.create("b", version=0)
+    branch = txlog.Table(table.uri, branch="b")
+    branch.append(ROWS.slice(0, 1))
+    branch.delete("n = 2")
+    assert table.branches.list()["name"].to_pylist() == ["b"]
+    assert sum(table.branches.diff("b").count().values()) > 1
+    rows = branch.count()
+    table.branches.publish("b")
+    assert table.count() == rows
+    table.branches.create("b")
+    table.branches.discard("b")
+
+
 def test_versions_by_name_and_copies(table: txlog.Table, tmp_path: Path) -> None:
     table.pins.create("good", version=0, reason="a test")
     assert txlog.Table(table.uri, version="good").count() == 4
