@@ -245,7 +245,10 @@ LAST_THREAD = """
 import sys, threading, txlog
 table = txlog.Table(sys.argv[1])
 if sys.argv[2] == "warm":
-    table.to_arrow()  # Threads were used before the end.
+    from txlog.base.threads import Workers  # Threads were used before the end.
+
+    with Workers(2) as workers:
+        workers.start(lambda where: table.to_arrow(where=where), "a > 2").result()
 assert (sys.argv[2] == "warm") is ("concurrent.futures.thread" in sys.modules)
 def work():
     threading.main_thread().join()
