@@ -30,6 +30,7 @@ from txlog.verbs.branch_list import listed_branches
 from txlog.verbs.branches import PublishBranch, _registered
 from txlog.verbs.doctor import examine
 from txlog.verbs.expire import expire
+from txlog.verbs.trash import DeletionNote
 from txlog.verbs.vacuum import VacuumRequest, vacuum
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -617,3 +618,29 @@ def test_other_stores(tmp_path: Path) -> None:
         assert left(txlog.Table(uri, branch="b", storage_options=options)) == [1, 2, 3, 4]
         table.branches.publish("b")
         assert left(txlog.Table(uri, storage_options=options)) == [1, 2, 3, 4]
+
+
+@pytest.mark.spec("BRA-3")
+def test_restores_of_a_branch(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    table.branches.create("b")
+    branch = opened(table)
+    branch.overwrite(xs(10))
+    branch.append(xs(11))
+    with pytest.raises(UnsupportedFeatureError, match="begins at version 1"):
+        branch.restore(0)
+    branch.restore(1)
+    assert left(branch) == [1, 2, 3, 4, 5, 6]
+    branch.restore(3)
+    assert left(opened(table)) == [10, 11]
+
+
+@pytest.mark.spec("BRA-3")
+def test_a_restore_of_a_branch_sees_a_vacuum_of_the_table(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    table.branches.create("b")
+    branch = opened(table)
+    branch.overwrite(xs(10))
+    execute(DeletionNote("VACUUM START", {}, {}), context_of(table), table.refresh().snapshot)
+    with pytest.raises(CommitConflictError, match="vacuum"):
+        branch.restore(1)

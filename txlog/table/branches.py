@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from txlog.base.errors import DuplicateKeyError
 from txlog.table.handle import Namespace
 
 if TYPE_CHECKING:
@@ -92,12 +93,18 @@ class TableBranches(Namespace):
             There is no open branch of this name.
         CommitConflictError
             A commit of the table conflicts with the branch, which stays open. Nothing was changed.
+        DuplicateKeyError
+            Rows of the branch and of the table have the same unique key. Nothing was changed.
         UnsupportedFeatureError
             The changes of the branch cannot be published; the error says why.
         """
         from txlog.verbs.branches import PublishBranch
 
-        return self._table._run(PublishBranch(name), txn, user_metadata)
+        try:
+            return self._table._run(PublishBranch(name), txn, user_metadata)
+        except DuplicateKeyError as error:
+            error.argument = "name"  # The rows are those of the branch.
+            raise
 
     def discard(
         self,

@@ -6,6 +6,7 @@ Rules: spec/fragments.md, FRG-35 to FRG-37.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -16,7 +17,13 @@ from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.base.arrow import pc
 from txlog.base.columns import flat
-from txlog.base.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
+from txlog.base.errors import (
+    CommitConflictError,
+    DataFileError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, is_rehearsing
@@ -49,6 +56,7 @@ from txlog.snapshot.time_travel import (
 )
 from txlog.stats.files import num_records
 from txlog.store.base import Store, is_older, is_there
+from txlog.store.branches import BranchStore, chain_of
 from txlog.store.file_times import clock_mark, store_now_ms
 from txlog.store.open import locate
 from txlog.verbs.features import with_counts
@@ -175,6 +183,15 @@ class Restore(Operation):
             version = version_at(store, base, moment_ms, out_of_range=self._out_of_range)
         if isinstance(version, str):
             version = pinned_version(base, version)
+        chain = chain_of(store)
+        if chain is not None and version is not None and version < chain.base:
+            raise UnsupportedFeatureError(
+                path=base.root,
+                features=("branches",),
+                reason=f"the branch begins at version {chain.base}, and nothing keeps the files of "
+                f"version {version} for it",
+                remedy="Make another branch, which begins at that version",
+            )
         target = load_snapshot(store, version=version)
         return target, load_files(store, target).live
 
@@ -261,6 +278,9 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
     CommitConflictError
         A vacuum has begun and has not recorded its end.
     """
+    if isinstance(context.store, BranchStore):  # A vacuum is recorded in main's log.
+        context = replace(context, store=context.store.inner)
+        base = load_snapshot(context.store)
     begun = 0
     if is_rehearsing():  # It commits nothing, and writes nothing to ask the store.
         store_ms: int | None = context.effects.now_ms()
