@@ -534,3 +534,42 @@ def test_rows_of_a_quarantine_are_kept_in_a_transaction(
     assert content(catalog.table("b")) == [(1, 10)]
     kept = txlog.Table(tmp_path / "refused").to_arrow()["row"].to_pylist()
     assert sorted(json.loads(row)["v"] for row in kept) == [77, 99]
+
+
+@pytest.mark.spec("CAT-16")
+def test_a_quarantine_of_the_catalog_is_part_of_the_transaction(
+    catalog: Catalog, tables: None, tmp_path: Path
+) -> None:
+    catalog.table("a").alter.add_constraint({"positive": "v > 0"})
+    bad = rows((3, 30), (4, -1))
+    with catalog.transaction() as changes:  # The first one makes the quarantine.
+        place = tmp_path / "refused"
+        changes["a"].append(bad, on_error="quarantine", quarantine=str(place))
+        changes["b"].append(rows((3, 30)))
+    catalog.register("refused", place, managed="writes")
+    before = catalog.table("refused").version
+    with catalog.transaction() as changes:
+        refused = catalog.table("refused")
+        changes["a"].append(rows((5, 50), (6, -1)), on_error="quarantine", quarantine=refused)
+        changes["b"].append(rows((5, 50)))
+    assert content(catalog.table("a")) == [(1, 10), (2, 20), (3, 30), (5, 50)]
+    assert catalog.table("refused").count() == 2
+    assert catalog.table("refused").version == before + 1
+    last = max(one.sequence for one in catalog._database.commits_after(0, 1000))
+    commits = [one for one in catalog._database.commits_after(0, 1000) if one.sequence == last]
+    assert len(commits) == 3
+    with catalog.transaction() as changes:  # Two writes with one quarantine.
+        changes["a"].append(rows((8, 80), (9, -1)), on_error="quarantine", quarantine=refused)
+        changes["c"].append(rows((8, 80), (9, 9)), on_error="quarantine", quarantine=refused)
+        catalog.table("c").alter.add_constraint({"large": "v > 9"})
+    assert content(catalog.table("c")) == [(1, 10), (2, 20), (8, 80)]
+    assert catalog.table("refused").count() == 4
+    with pytest.raises(ZeroDivisionError), catalog.transaction() as changes:  # noqa: PT012
+        changes["a"].append(rows((7, -1)), on_error="quarantine", quarantine=refused)
+        raise ZeroDivisionError
+    with pytest.raises(CommitConflictError), catalog.transaction() as changes:  # noqa: PT012
+        changes["b"].to_arrow()
+        changes["b"].update({"v": "1"}, "id = 1")
+        changes["a"].append(rows((7, -1)), on_error="quarantine", quarantine=refused)
+        catalog.table("b").update({"v": "2"}, "id = 1")
+    assert catalog.table("refused").count() == 4

@@ -45,6 +45,7 @@ from txlog.table.table import Table
 from txlog.verbs.managed import LetOut, TakeIn, managed_kind
 
 if TYPE_CHECKING:
+    from txlog.catalog.branches import CatalogBranches
     from txlog.catalog.transaction import CatalogTransaction, Isolation
     from txlog.data_files.identity import Identity
     from txlog.schema.types import StructType
@@ -159,15 +160,18 @@ class Catalog:
             found.update(".".join(steps[:count]) for count in range(1, len(steps) + 1))
         return sorted(found)
 
-    def table(self, name: str, version: int | str | None = None) -> Table:
-        """Open a table.
+    def table(
+        self, name: str, version: int | str | None = None, *, branch: str | None = None
+    ) -> Table:
+        """Open a table, or a branch of it.
 
         Raises
         ------
         NotFoundError
-            The catalog has no table of this name, or its folder has no table any more.
+            The catalog has no table of this name, or its folder has no table any more, or no such
+            branch.
         """
-        return self._open(self._row(name), version)
+        return self._open(self._row(name), version, branch)
 
     def __contains__(self, name: object) -> bool:
         """Return whether the catalog has a table of this name, in any case."""
@@ -391,6 +395,14 @@ class Catalog:
 
     # Several tables ----------------------------------------------------------------------------
 
+    @property
+    def branches(self) -> CatalogBranches:
+        """Branches of all managed tables: `create`, `publish`, `discard` and `list`."""
+        from txlog.catalog.branches import CatalogBranches
+        from txlog.commit.group import Terms
+
+        return CatalogBranches(self.snapshot, Terms(self._database, self._id))
+
     def snapshot(self) -> CatalogSnapshot:
         """Return all tables as they are at one moment."""
         rows = self._database.tables()
@@ -515,11 +527,12 @@ class Catalog:
         place = f"{row.table_id}:{row.location}"
         return {**self._options, CATALOG: self._database.url, CATALOG_TABLE: place}
 
-    def _open(self, row: TableRow, version: int | str | None) -> Table:
+    def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
         try:
             table = Table(
                 row.location,
                 version,
+                branch=branch,
                 storage_options=self._options_of(row),
                 time_zone=self._time_zone,
                 engine=self._engine,
@@ -528,7 +541,7 @@ class Catalog:
             if not self._was_released(row):
                 raise
             self._database.change(row.table_id, managed=None, latest_version=None)
-            return self._open(row._replace(managed=None), version)
+            return self._open(row._replace(managed=None), version, branch)
         except NotFoundError as error:
             with suppress(TxlogError):
                 if not Table.exists(row.location, self._options):

@@ -29,6 +29,7 @@ from txlog.table.seam import context_of, settle, table_at
 from txlog.table.table import Table
 from txlog.table.transaction import TableTransaction
 from txlog.verbs.managed import managed_kind
+from txlog.verbs.settle import settle as settled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,6 +169,15 @@ class CatalogTransaction:
                 table.outcome = settle(table.opened, done[number])
             outcomes[table.name] = table.outcome
         self.outcomes = outcomes
+        for member in members:
+            follow_up(member)
+
+
+def follow_up(member: Member) -> None:
+    """Do what follows a commit in the tables that a member's operation changed besides."""
+    for companion in member.companions:
+        if companion.done is not None:
+            settled(companion.context, companion.done)
 
 
 class TransactionTable(TableTransaction):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from txlog.actions.table import Participant, TransactionGroup
 from txlog.base.effects import REAL
@@ -42,8 +43,8 @@ from txlog.commit.operation import (
     Outcome,
     Uniqueness,
     begin,
-    commit_companions,
     discarding,
+    execute,
     intent_of,
     landed,
     require_table_writable,
@@ -67,6 +68,8 @@ class Member:
         The version that the transaction reads.
     reads
         What the transaction read besides, which no winner may have changed.
+    txn
+        The application's version for this table alone. Default: that of the transaction.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Member:
     operation: Operation
     base: Snapshot
     reads: Reads = field(default_factory=Reads)
+    txn: AnyAppVersion | None = None
 
     def __post_init__(self) -> None:
         assert isinstance(self.context.store, ManagedStore)
@@ -82,6 +86,9 @@ class Member:
         self.intent: Intent | None = None
         self.unchecked: list[Commit] = []
         self.unique = Uniqueness(self.context)
+        # What the operation puts into other tables of the catalog, such as a quarantine (CON-32).
+        self.companions: list[Member] = []
+        self.done: Done | None = None  # Of a companion, after the commit.
 
     @property
     def table_id(self) -> str:
@@ -139,7 +146,15 @@ def commit_group(members: Sequence[Member], terms: Terms) -> list[Done] | None:
     with ExitStack() as stack:
         for member in members:
             stack.enter_context(discarding(member.operation.discard))
+            stack.enter_context(discarding(partial(_discard_companions, member)))
         committed = _until_ratified(members, terms)
+    for member in members:
+        for companion in member.companions:
+            result = None if committed is None else committed.get(companion.table_id)
+            if result is None:
+                tidied(companion.operation.discard)
+            else:
+                companion.done = landed(companion.operation, result)
     done = []
     for member in members:
         result = None if committed is None else committed.get(member.table_id)
@@ -154,22 +169,27 @@ def commit_group(members: Sequence[Member], terms: Terms) -> list[Done] | None:
     return None if committed is None else done
 
 
+def _discard_companions(member: Member) -> None:
+    for companion in member.companions:
+        companion.operation.discard()
+
+
 def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Committed] | None:
     """Return what was committed, by table id; None if the application's version was recorded."""
     effects = members[0].context.effects if members else REAL
     transaction_id, made_ms = effects.uuid(), effects.now_ms()
     started, tried = effects.monotonic_s(), 0
+    own = {member.table_id for member in members}
     for member in members:
-        _decide(member, terms)
+        _decide(member, terms, own)
     while True:
-        for member in members:  # Rows of a quarantine must not be lost.
-            commit_companions(member.operation, terms.txn)
-        changed = [member for member in members if member.intent is not None]
+        every = [*members, *(one for member in members for one in member.companions)]
+        changed = [member for member in every if member.intent is not None]
         watched = [member for member in members if member.intent is None and member.reads]
         if not changed and terms.txn is None:
             return {}
         group = _group(changed, terms, transaction_id)
-        attempts = [_attempt(one, group, transaction_id, made_ms, terms) for one in changed]
+        attempts = [_attempt(one, group, transaction_id, made_ms, terms, own) for one in changed]
         found = [attempt for attempt in attempts if attempt is not None]
         if len(found) == len(changed):
             tried += 1
@@ -182,7 +202,7 @@ def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Commit
                     for member, attempt in zip(changed, found, strict=True)
                 }
         for member in (*changed, *watched):
-            _pass(member, terms)
+            _pass(member, terms, own)
         waited = effects.monotonic_s() - started
         if waited > terms.deadline_s:
             raise RetriesExhaustedError(
@@ -194,8 +214,12 @@ def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Commit
         wait_after(tried, effects)
 
 
-def _decide(member: Member, terms: Terms) -> None:
-    """Ask an operation for its intent on the version of its table."""
+def _decide(member: Member, terms: Terms, own: set[str]) -> None:
+    """Ask an operation for its intent on the version of its table, and for its companions.
+
+    `own` are the ids of the tables that take part; of two companions for one table, one does.
+    """
+    txn = member.txn or terms.txn
     require_table_writable(member.snapshot, removes_rows=member.operation.removes_rows)
     intent = intent_of(member.operation, member.snapshot)
     if intent is not None:
@@ -203,12 +227,38 @@ def _decide(member: Member, terms: Terms) -> None:
             intent = replace(intent, metrics={**intent.metrics, **more})
         if terms.user_metadata is not None:
             intent = replace(intent, user_metadata=terms.user_metadata)
-        if terms.txn is not None:
-            intent = with_txn(intent, terms.txn, member.context.effects)
+        if more := member.operation.side_metrics():
+            intent = replace(intent, metrics={**intent.metrics, **more})
+        if txn is not None:
+            intent = with_txn(intent, txn, member.context.effects)
         if member.reads:
             intent = replace(intent, reads=_united(intent.reads, member.reads))
     member.intent = intent
     member.base = member.snapshot
+    before, member.companions = member.companions, []
+    for companion in before:
+        own.discard(companion.table_id)
+        tidied(companion.operation.discard)
+    for one in member.operation.companions(terms.txn):
+        if one.snapshot is None or not _joins(one.context, terms, own):
+            execute(one.operation, one.context, one.snapshot, txn=one.txn)
+            continue
+        added = Member(
+            one.context.store.root, one.context, one.operation, one.snapshot, txn=one.txn
+        )
+        begin(one.operation)
+        one.operation.context = one.context
+        own.add(added.table_id)
+        _decide(added, replace(terms, txn=None), own)
+        member.companions.append(added)
+
+
+def _joins(context: Context, terms: Terms, own: set[str]) -> bool:
+    """Return whether a companion becomes a member: a table of the catalog that is none yet."""
+    store = context.store
+    if not isinstance(store, ManagedStore) or store.table_id in own:
+        return False
+    return store.database == terms.database
 
 
 def _united(one: Reads, other: Reads) -> Reads:
@@ -240,6 +290,7 @@ def _attempt(
     transaction_id: str,
     made_ms: int,
     terms: Terms,
+    own: set[str],
 ) -> Attempt | None:
     """Return the bytes of a member's commit; None: its rows were decided again.
 
@@ -260,7 +311,7 @@ def _attempt(
         is_final = member.snapshot is member.base or intent.kind == "append"
         if is_final or not terms.redoes or not member.operation.may_redo:
             raise
-        _redo(member, terms)
+        _redo(member, terms, own)
         return None
     member.unchecked = []
     return attempt
@@ -332,7 +383,7 @@ def _committed(member: Member, attempt: Attempt, tried: int) -> Committed:
     return Committed(after, member.intent, tried, *changed_features(member.snapshot, after))
 
 
-def _pass(member: Member, terms: Terms) -> None:
+def _pass(member: Member, terms: Terms, own: set[str]) -> None:
     """Judge the winners of a member's table, and move to the newest version.
 
     Raises
@@ -350,7 +401,7 @@ def _pass(member: Member, terms: Terms) -> None:
             member.intent, verdict = rebased, None
     if verdict is None:
         return
-    if verdict.outcome == "fail":
+    if verdict.outcome == "fail" and verdict.rule not in member.operation.redo_on:
         raise refusal(verdict, at)
     if member.intent is None or not terms.redoes or not member.operation.may_redo:
         raise CommitConflictError(
@@ -361,10 +412,10 @@ def _pass(member: Member, terms: Terms) -> None:
             "changes",
             remedy="Nothing was committed. Run the block again, as the catalog's method run does",
         )
-    _redo(member, terms)
+    _redo(member, terms, own)
 
 
-def _redo(member: Member, terms: Terms) -> None:
+def _redo(member: Member, terms: Terms, own: set[str]) -> None:
     if not member.operation.keeps_files:
         tidied(member.operation.discard)
-    _decide(member, terms)
+    _decide(member, terms, own)

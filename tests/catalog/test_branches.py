@@ -1,0 +1,95 @@
+"""Branches of all tables of a catalog."""
+
+from typing import Any
+
+import pytest
+
+from tests.catalog.conftest import SCHEMA, Make, content, rows
+from txlog import Catalog
+from txlog.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture(params=["writes", "all"])
+def tables(request: pytest.FixtureRequest, make: Make) -> None:
+    for name in NAMES:
+        make(name, (1, 10), (2, 20), managed=request.param)
+
+
+def state(catalog: Catalog) -> dict[str, Any]:
+    moment = catalog.snapshot()
+    return {name: content(moment[name]) for name in NAMES}
+
+
+@pytest.mark.spec("CAT-15")
+def test_all_tables_are_branched_and_published_at_one_moment(
+    catalog: Catalog, tables: None
+) -> None:
+    before = state(catalog)
+    assert set(catalog.branches.create("dev")) == set(NAMES)
+    assert catalog.branches.list()["table"].to_pylist() == list(NAMES)
+    catalog.table("a", branch="dev").append(rows((3, 30)))
+    catalog.table("b", branch="dev").delete("id = 1")
+    catalog.table("b").append(rows((9, 90)))
+    before["b"].append((9, 90))
+    assert state(catalog) == before
+    assert content(catalog.table("b", branch="dev")) == [(2, 20)]
+    with pytest.raises(CommitConflictError):  # A delete has read all rows, and 9 is new.
+        catalog.branches.publish("dev")
+    assert state(catalog) == before
+    catalog.table("a", branch="dev").append(rows((4, 40)))  # It is open again.
+    assert set(catalog.branches.discard("dev")) == set(NAMES)
+    assert catalog.branches.list().num_rows == 0
+    assert state(catalog) == before
+
+
+@pytest.mark.spec("CAT-15")
+def test_a_publish_changes_all_tables(catalog: Catalog, tables: None) -> None:
+    catalog.branches.create("dev")
+    catalog.table("a", branch="dev").append(rows((3, 30)))
+    catalog.table("b", branch="dev").delete("id = 1")
+    catalog.table("a").append(rows((9, 90)))
+    outcomes = catalog.branches.publish("dev")
+    assert state(catalog) == {
+        "a": [(1, 10), (2, 20), (3, 30), (9, 90)], "b": [(2, 20)], "c": [(1, 10), (2, 20)],
+    }  # fmt: skip
+    assert {outcome.version is not None for outcome in outcomes.values()} == {True}
+    sequences = {
+        one.sequence
+        for one in catalog._database.commits_after(0, 1000)
+        for table in [catalog.table(name) for name in NAMES]
+        if (one.table_id, one.version) == (table.metadata.id, table.version)
+    }
+    assert len(sequences) == 1
+    with pytest.raises(NotFoundError):
+        catalog.branches.publish("dev")
+    catalog.branches.create("dev")  # The name is free.
+
+
+def test_tables_can_be_chosen(catalog: Catalog, tables: None) -> None:
+    assert set(catalog.branches.create("one", ["A"])) == {"a"}
+    with pytest.raises(AlreadyExistsError):
+        catalog.branches.create("one")
+    assert catalog.branches.list().to_pylist() == [
+        {"branch": "one", "table": "a", "base_version": 2}
+    ]
+    catalog.table("a", branch="one").append(rows((3, 30)))
+    assert set(catalog.branches.publish("one")) == {"a"}
+
+
+def test_what_cannot_be_branched_is_named(catalog: Catalog) -> None:
+    with pytest.raises(InvalidInputError, match="no tables"):
+        catalog.branches.create("dev")
+    catalog.create_table("plain", SCHEMA)
+    with pytest.raises(UnsupportedFeatureError, match="plain"):
+        catalog.branches.create("dev")
+    for act in (catalog.branches.publish, catalog.branches.discard):
+        with pytest.raises(NotFoundError, match="dev"):
+            act("dev")
