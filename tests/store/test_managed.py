@@ -44,7 +44,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 
 def store_of(catalog: Catalog, name: str = "t") -> ManagedStore:
-    store = open_store(catalog.table(name).uri, catalog.storage_options(name))
+    store = open_store(catalog.table(name).uri, catalog.storage_options())
     assert isinstance(store, ManagedStore)
     return store
 
@@ -191,7 +191,7 @@ def test_a_store_pickles_without_showing_its_database(catalog: Catalog) -> None:
 
 
 def test_options_for_another_place_do_not_ask_the_catalog(catalog: Catalog, tmp_path: Path) -> None:
-    options = catalog.storage_options("t")
+    options = catalog.storage_options()
     assert isinstance(open_store(tmp_path / "other", options), LocalStore)
 
 

@@ -33,7 +33,6 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.time_travel import parse_timestamp
 from txlog.store.catalog_database import (
     CATALOG,
-    CATALOG_TABLE,
     CatalogDatabase,
     Managed,
     TableRow,
@@ -47,6 +46,7 @@ from txlog.verbs.managed import LetOut, TakeIn, managed_kind
 if TYPE_CHECKING:
     from txlog.catalog.branches import CatalogBranches
     from txlog.catalog.transaction import CatalogTransaction, Isolation
+    from txlog.commit.operation import Outcome
     from txlog.data_files.identity import Identity
     from txlog.schema.types import StructType
 
@@ -99,8 +99,7 @@ class Catalog:
         url = _url_of(database)
         self._database = CatalogDatabase(url)
         self._options = dict(storage_options or {})
-        for name in (CATALOG, CATALOG_TABLE):
-            self._options.pop(name, None)
+        self._options.pop(CATALOG, None)
         self._time_zone = time_zone
         self._engine = engine
         facts = self._database.facts()
@@ -177,13 +176,17 @@ class Catalog:
         """Return whether the catalog has a table of this name, in any case."""
         return isinstance(name, str) and self._database.table(name) is not None
 
-    def storage_options(self, name: str) -> dict[str, Any]:
-        """Return the options with which the table's location opens through the catalog.
+    def location_of(self, name: str) -> str:
+        """Return the folder or URI of a table."""
+        return self._row(name).location
 
-        They are needed where a table is named by its location: `txlog.Table`, `spark_ext.read` and
-        `write`, the command line. They contain the URL of the database.
+    def storage_options(self) -> dict[str, Any]:
+        """Return the options with which locations of tables open through the catalog.
+
+        They are needed where a table is named by its location: `txlog.Table`, Spark's doors, the
+        command line. They contain the URL of the database.
         """
-        return self._options_of(self._row(name))
+        return {**self._options, CATALOG: self._database.url}
 
     def create_table(
         self,
@@ -436,6 +439,28 @@ class Catalog:
             found[row.name] = row, version
         return CatalogSnapshot(self._open, found)
 
+    def sql(self, statement: str) -> pa.Table | Outcome:
+        """Run `SELECT`, `DELETE`, `UPDATE` or `INSERT`; names are those of the catalog.
+
+        A query sees all tables as of one moment, and so do the rows of an `INSERT`.
+
+        Returns
+        -------
+        The rows of a query, or the outcome of a change.
+
+        Raises
+        ------
+        InvalidInputError
+            The text is another statement, or is not SQL.
+        """
+        from txlog.catalog.statements import changed_by
+        from txlog.table.query import sql
+
+        change, moment = changed_by(statement), self.snapshot()
+        if change is None:
+            return sql(statement, moment)
+        return change.run(self.table(change.table), lambda query: sql(query, moment))
+
     @contextmanager
     def transaction(
         self,
@@ -524,8 +549,7 @@ class Catalog:
     def _options_of(self, row: TableRow) -> dict[str, Any]:
         if row.managed is None:
             return dict(self._options)
-        place = f"{row.table_id}:{row.location}"
-        return {**self._options, CATALOG: self._database.url, CATALOG_TABLE: place}
+        return self.storage_options()
 
     def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
         try:

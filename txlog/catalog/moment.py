@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError, NotFoundError
 from txlog.store.catalog_database import TableRow
@@ -13,8 +14,11 @@ _LONGEST_NAME = 400
 
 
 @dataclass(frozen=True)
-class CatalogSnapshot:
-    """The tables of a catalog at one moment: `snapshot["sales.orders"]` opens one of them."""
+class CatalogSnapshot(Mapping[str, Table]):
+    """The tables of a catalog at one moment: `snapshot["sales.orders"]` opens one of them.
+
+    It is a mapping, for `txlog.sql(query, catalog.snapshot())`.
+    """
 
     _open: Callable[[TableRow, int | None], Table]
     _found: Mapping[str, tuple[TableRow, int | None]]
@@ -29,6 +33,20 @@ class CatalogSnapshot:
     def __iter__(self) -> Iterator[str]:
         """Return an iterator over the names."""
         return iter(self._found)
+
+    def __len__(self) -> int:
+        """Return the number of tables."""
+        return len(self._found)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there was a table of this name, in any case."""
+        return isinstance(name, str) and name.casefold() in {one.casefold() for one in self._found}
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a table, or something else if there was none."""
+        if name not in self:
+            return default
+        return self[name]
 
     def row(self, name: str) -> tuple[TableRow, int | None]:
         """Return what the catalog knew of a table, and its version; errors as for an item."""

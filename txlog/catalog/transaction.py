@@ -250,4 +250,4 @@ class _Names(Mapping[str, Any]):
         return len(list(iter(self)))
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name]
+        return self[name] if name in self._changes._cut else default

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         IdentityGenerator,
     )
     from txlog.spark_ext.engine import SparkEngine
+    from txlog.spark_ext.names import use
     from txlog.spark_ext.reads import read
     from txlog.spark_ext.reads.lookups import lookup, lookup_join
     from txlog.spark_ext.sessions import ensure_java, register, session
@@ -44,6 +45,7 @@ __all__ = [
     "sql",
     "table",
     "table_location",
+    "use",
     "write",
 ]
 
@@ -65,6 +67,7 @@ _HOMES = {
     "sql": "statements.statements",
     "table": "writes.merge",
     "table_location": "catalog",
+    "use": "names",
     "write": "writes.write_frame",
 }
 

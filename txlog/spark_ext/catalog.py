@@ -18,6 +18,7 @@ from txlog.protocol.access import features_of
 from txlog.protocol.properties import FEATURE_PREFIX, split_features
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import format_known
+from txlog.spark_ext.names import location_in
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.source.options import plain_path
 
@@ -117,6 +118,8 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry:
     path = path_in(name)
     if path is not None:
         return CatalogEntry(path)
+    if (place := location_in(spark, ".".join(split_name(name)))) is not None:
+        return CatalogEntry(place)
     try:
         return _named_entry(spark, name)
     except NotFoundError as error:

@@ -27,9 +27,7 @@ from txlog.base.texts import without_secrets
 from txlog.store.cloud_options import without_options
 
 CATALOG = "txlog.catalog"
-"""The storage option with the URL of the database of a table's catalog."""
-CATALOG_TABLE = "txlog.catalog.table"
-"""The storage option with the id of the table in the catalog, and its location."""
+"""The storage option with the URL of a catalog's database, for its tables."""
 
 Managed = Literal["all", "writes"]
 Ratification = Literal["ratified", "lost", "recorded"]
@@ -160,6 +158,14 @@ class CatalogDatabase:
         rows = self._database.tables
         with self._reading() as run:
             row = run(rows.select().where(rows.c.table_id == table_id)).first()
+        return None if row is None else _table_row(row)
+
+    def table_at(self, location: str) -> TableRow | None:
+        """Return the table at a location that was not dropped, or None."""
+        rows = self._database.tables
+        is_there = (rows.c.location == location) & rows.c.dropped_ms.is_(None)
+        with self._reading() as run:
+            row = run(rows.select().where(is_there)).first()
         return None if row is None else _table_row(row)
 
     def add(self, table: TableRow) -> None:

@@ -31,7 +31,6 @@ from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
 from txlog.store.base import ForwardingStore, ObjectInfo, Put, Store, is_far, is_there
 from txlog.store.catalog_database import (
     CATALOG,
-    CATALOG_TABLE,
     CatalogDatabase,
     Proposed,
     Ratified,
@@ -343,28 +342,29 @@ def publish_all(commits: Sequence[tuple[ManagedStore, Proposed]]) -> None:
 def managed_store(store: Store, options: Mapping[str, Any]) -> Store:
     """Return the store of a table through its catalog, if the options name one for it.
 
-    The options of a table are also used for other tables, such as the target of a clone; those do
-    not go through the catalog.
+    Tables that the catalog does not manage, such as the target of a clone, are opened as usual.
+    This asks the database.
 
     Raises
     ------
     InvalidInputError
-        One of the two options is missing or malformed.
+        The option is not a URL.
     """
-    url, table = options.get(CATALOG), options.get(CATALOG_TABLE)
-    if url is None and table is None:
+    url = options.get(CATALOG)
+    if url is None:
         return store
-    if not isinstance(url, str) or not isinstance(table, str) or ":" not in table:
+    if not isinstance(url, str):
         raise InvalidInputError(
             argument="storage_options",
-            field=CATALOG if not isinstance(url, str) else CATALOG_TABLE,
-            reason=f"{CATALOG} and {CATALOG_TABLE} must both be set",
-            remedy="Take both from the catalog, which returns the options of a table",
+            field=CATALOG,
+            reason=f"{CATALOG} is a {type(url).__name__}, not the URL of a database",
+            remedy="Take the options from the catalog",
         )
-    table_id, _, location = table.partition(":")
-    if location.rstrip("/") != store.root.rstrip("/"):
+    database = CatalogDatabase(url)
+    row = database.table_at(store.root)
+    if row is None or row.managed is None:
         return store
-    return ManagedStore(store, CatalogDatabase(url), table_id)
+    return ManagedStore(store, database, row.table_id)
 
 
 def _version_of(path: str) -> int | None:

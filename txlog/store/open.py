@@ -34,8 +34,8 @@ def open_store(
         options are `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`, `txlog.paths`
         (`inside` or `anywhere`), and `txlog.durability`: `relaxed` does not wait for a local disk
         (rule GUA-8). `txlog.branch` opens a branch of the table by its name (spec/branches.md), and
-        `txlog.catalog` with `txlog.catalog.table` a table by its catalog
-        (`Catalog.storage_options`).
+        `txlog.catalog` a table through its catalog (`Catalog.storage_options`), whose database is
+        asked.
 
     Raises
     ------

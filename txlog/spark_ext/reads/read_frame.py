@@ -35,6 +35,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import SparkEngine, format_known, is_on
+from txlog.spark_ext.names import placed
 from txlog.spark_ext.reads.frame import Part, frame, reads_of
 from txlog.spark_ext.reads.marks import marks_of
 from txlog.spark_ext.reads.parquet_columns import never_null, own_names
@@ -128,7 +129,7 @@ def read(
         The executors cannot read the log: see `SparkEngine`.
     """
     require_flags(use_index=use_index)
-    store = open_store(uri, storage_options)
+    store = open_store(*placed(spark, uri, storage_options))
     require_shared(
         store,
         argument="uri",

@@ -21,6 +21,7 @@ from txlog.spark_ext.delta.arguments import checks_retention
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
+from txlog.spark_ext.names import options_in
 from txlog.spark_ext.reads.predicates import constant_column
 from txlog.spark_ext.spark_types import read_schema
 from txlog.spark_ext.statements.alterations import Alterations
@@ -99,7 +100,7 @@ def sql(
         tokens = tokens_of(text)
     except SqlglotError:
         return spark.sql(text)
-    run = _Statement(spark, Reader(text, tokens), dict(storage_options or {}), text)
+    run = _Statement(spark, Reader(text, tokens), options_in(spark, storage_options), text)
     try:
         found = run.result()
         run._show()

@@ -21,6 +21,7 @@ from txlog.expressions.tree import And, Column, Expression, quote_name
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import SparkEngine, before_commit
+from txlog.spark_ext.names import placed
 from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE
@@ -592,4 +593,5 @@ def table(
 
     The arguments and errors are those of `txlog.Table`; the engine is `SparkEngine(spark)`.
     """
-    return SparkTable(uri, version, timestamp, storage_options, engine=SparkEngine(spark))
+    place, options = placed(spark, uri, storage_options)
+    return SparkTable(place, version, timestamp, options, engine=SparkEngine(spark))

@@ -55,6 +55,7 @@ from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.spark_ext.answers import answered, unpacked
 from txlog.spark_ext.engine import before_commit, map_in_arrow, not_fitting
+from txlog.spark_ext.names import placed
 from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import neutral
 from txlog.spark_ext.transactions import transaction
@@ -172,7 +173,7 @@ def write(
     require_texts(name=name, description=description)
     require_app_version(txn)
     require_batch(df)
-    store = open_store(uri, storage_options)
+    store = open_store(*placed(df.sparkSession, uri, storage_options))
     request = WriteRequest(
         mode=mode,
         definition=Definition(

@@ -20,6 +20,7 @@ from txlog.base.version import __version__
 from txlog.extend import told_pairs, told_text
 from txlog.tools.cli.alter import alter
 from txlog.tools.cli.branches import branch
+from txlog.tools.cli.catalogs import catalog
 from txlog.tools.cli.datasets import datasets
 from txlog.tools.cli.examine import Dry, Json, TableUri, examine, explain, with_examples
 from txlog.tools.cli.maintain import maintenance
@@ -44,7 +45,7 @@ from txlog.tools.cli.output import (
 )
 from txlog.tools.cli.rows import append, head, index, lookup, merge, sql, update
 from txlog.tools.cli.sources import FORMATS
-from txlog.tools.cli.tables import opened, use_branch, use_zone
+from txlog.tools.cli.tables import opened, use_branch, use_catalog, use_zone
 
 _WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 
@@ -102,6 +103,7 @@ app = typer.Typer(
 )
 
 app.add_typer(alter, name="alter")
+app.add_typer(catalog, name="catalog")
 app.add_typer(branch, name="branch")
 app.add_typer(datasets, name="datasets")
 app.add_typer(index, name="index")
@@ -207,10 +209,20 @@ def common(
             "--branch", help="The branch of the table to work on. It is before the command."
         ),
     ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--catalog",
+            envvar="TXLOG_CATALOG",
+            help="A file of SQLite or a URL of SQLAlchemy: tables are then also known by their "
+            "names in this catalog. It is before the command.",
+        ),
+    ] = None,
 ) -> None:
     """ACID tables for PySpark and Arrow: read, change and maintain Delta tables."""
     use_zone(time_zone)
     use_branch(on_branch)
+    use_catalog(database)
 
 
 def _open(table: str, version: str | None, timestamp: str | None) -> Table:

@@ -411,8 +411,10 @@ def _text(value: Any) -> str:
 def newest_of(uri: str) -> Table:
     """Return the newest version of a table that can be opened; say so if it is not the latest."""
     from txlog.extend import open_sound
+    from txlog.tools.cli.tables import place_of
 
-    table, damage = open_sound(uri)
+    place, options = place_of(uri)
+    table, damage = open_sound(place, options)
     if damage is not None:
         text = error_text(damage, Asked(uri))
         print_error(f"This is version {table.version}. {text}")

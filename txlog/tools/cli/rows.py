@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -22,7 +23,7 @@ from txlog.tools.cli.output import (
     working,
 )
 from txlog.tools.cli.sources import rows_of
-from txlog.tools.cli.tables import opened
+from txlog.tools.cli.tables import named, opened
 
 
 class Matched(StrEnum):
@@ -241,9 +242,13 @@ def sql(
         name, equals, place = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"NAME=TABLE was expected, not {text!r}", param_hint="--table")
-        tables[name] = Table(place)
+        tables[name] = opened(place)
+    known: Any = tables
+    if (names := named()) is not None:
+        moment: Any = names.snapshot()
+        known = ChainMap(tables, moment)
     with working("Running the query"):
-        found = run_query(query, tables, engine=None if engine is None else engine.value, root=root)
+        found = run_query(query, known, engine=None if engine is None else engine.value, root=root)
     if csv:
         _print_csv(found)
     else:
