@@ -502,7 +502,7 @@ class Catalog:
         try:
             yield changes
         except BaseException as error:
-            changes._discard(error)
+            changes._give_up(error)
             raise
         changes._commit_all()
 
@@ -565,7 +565,7 @@ class Catalog:
             if not self._was_released(row):
                 raise
             self._database.change(row.table_id, managed=None, latest_version=None)
-            return self._open(row._replace(managed=None), version, branch)
+            return self._open(self._row(row.name), version, branch)
         except NotFoundError as error:
             with suppress(TxlogError):
                 if not Table.exists(row.location, self._options):

@@ -126,7 +126,7 @@ class CatalogTransaction:
             return sql(statement, names)
         return change.run(self[change.table], lambda query: sql(query, names))
 
-    def _discard(self, error: BaseException) -> None:
+    def _give_up(self, error: BaseException) -> None:
         """Delete what was written for the changes, after an error in the block."""
         for table in self._tables.values():
             clean_after(error, table.operation.discard)

@@ -225,6 +225,16 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
 
 
 EXAMPLES = {
+    "catalog init": "catalog init lake.db --location lake",
+    "catalog tables": "--catalog lake.db catalog tables sales",
+    "catalog register": "--catalog lake.db catalog register sales.flights flights --managed writes",
+    "catalog rename": "--catalog lake.db catalog rename sales.orders sales.done",
+    "catalog drop": "--catalog lake.db catalog drop sales.orders",
+    "catalog undrop": "--catalog lake.db catalog undrop sales.old",
+    "catalog purge": "--catalog lake.db catalog purge --retention-days 0",
+    "catalog manage": "--catalog lake.db catalog manage sales.orders",
+    "catalog release": "--catalog lake.db catalog release sales.orders",
+    "catalog repair": "--catalog lake.db catalog repair sales.orders",
     "create": "create orders new.parquet --partition-by carrier",
     "convert": "convert lake/orders",
     "append": "append flights new.parquet",

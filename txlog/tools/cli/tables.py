@@ -37,7 +37,7 @@ def use_catalog(database: str | None) -> None:
         raise NotFoundError(
             path=database,
             reason="there is no catalog here",
-            remedy="Make one with `txlog catalog init`",
+            remedy="Make one with `txlog catalog init lake.db`",
         )
     _catalog.set(None if database is None else Catalog(database))
 
