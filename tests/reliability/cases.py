@@ -26,15 +26,17 @@ from txlog.base.effects import Effects
 from txlog.base.errors import CommitConflictError
 from txlog.base.threads import Threads
 from txlog.commit.context import Context
-from txlog.commit.operation import Operation
+from txlog.commit.operation import Operation, execute
 from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.extend import context_of as context_of_table
 from txlog.snapshot.branches import registry_of
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import RegisteredClone, clones_of
+from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.store.branches import BranchStore
+from txlog.store.managed import PublishedStore
 from txlog.store.memory import MemoryStore
 from txlog.testing import CrashingStore
 from txlog.verbs.append import Append
@@ -54,6 +56,7 @@ from txlog.verbs.fragments.commit import CommitRewrites
 from txlog.verbs.fragments.deletes import CommitDeletes
 from txlog.verbs.fragments.workers import write_new_fragments
 from txlog.verbs.indexes import CreateIndex, DropIndex
+from txlog.verbs.managed import LetOut, TakeIn
 from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping
 from txlog.verbs.merge.clauses import UPSERT, MergeRequest
 from txlog.verbs.merge.merge import Merge
@@ -304,6 +307,15 @@ def of(operation: Callable[[txlog.Table], Operation], *covers: type, **more: Any
     return on(lambda table: table._run(operation(table), TXN, None), *covers, **more)
 
 
+def published(context: Context) -> Snapshot:
+    """Return the latest version for the catalog that manages the table."""
+    return load_snapshot(PublishedStore(context.store))
+
+
+def taken_in(context: Context, _: object) -> object:
+    return execute(TakeIn("writes", "a catalog"), context, published(context))
+
+
 def in_transaction(table: txlog.Table) -> object:
     with table.transaction(txn=TXN) as tx:
         tx.delete("id = 11")
@@ -521,6 +533,13 @@ CASES: dict[str, Case] = {
     "cluster by": on(lambda t: t.alter.cluster_by("id", txn=TXN), ClusterBy),
     "pin": on(lambda t: t.pins.create("good", version=2, txn=TXN), SetPin),
     "unpin": on(lambda t: t.pins.delete("good", txn=TXN), DropPin, make=with_pin),
+    "take in": Case(taken_in, (TakeIn,), retries=False),
+    "let out": Case(
+        lambda context, _: execute(LetOut(), context, published(context)),
+        (LetOut,),
+        lambda context: taken_in(context, plain(context)),
+        retries=False,
+    ),
     "create a branch": on(lambda t: t.branches.create("audit", txn=TXN), CreateBranch),
     "publish a branch": on(
         lambda t: t.branches.publish("audit", txn=TXN),

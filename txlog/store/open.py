@@ -9,7 +9,7 @@ from typing import Any
 from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.store.base import OWN_OPTIONS, Store, is_confined, leads_out, same_store
-from txlog.store.branches import BRANCH, BranchStore, branch_option, without_branch
+from txlog.store.branches import BranchStore, branch_option, without_branch
 from txlog.store.local.disk import disk_of, links_below
 from txlog.store.local.local import LocalStore
 
@@ -83,14 +83,6 @@ def _viewed(store: Store, branch: str | None) -> Store:
     """Return a store through the catalog of the table, and its view of a branch."""
     store = _managed(store)
     return store if branch is None else BranchStore(store, branch)
-
-
-_OF_ONE_TABLE = (BRANCH, "txlog.catalog", "txlog.catalog.table")
-
-
-def options_beside(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the storage options of a table for another one: without its branch and catalog."""
-    return {name: value for name, value in options.items() if name not in _OF_ONE_TABLE}
 
 
 def _managed(store: Store) -> Store:

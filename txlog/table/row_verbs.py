@@ -61,12 +61,13 @@ def quarantine_place(
         return None
     from txlog.commit.context import Context
     from txlog.store.base import threads_for
-    from txlog.store.open import open_store, options_beside
+    from txlog.store.branches import without_branch
+    from txlog.store.open import open_store
     from txlog.table.handle import Handle
 
     if isinstance(given, Handle):
         return given._context
-    store = open_store(given, options_beside(options))
+    store = open_store(given, without_branch(options))
     return Context(store, engine=threads_for(store))
 
 

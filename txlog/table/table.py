@@ -29,8 +29,8 @@ from txlog.base.threads import Engine
 from txlog.commit.context import Context, Lookups
 from txlog.snapshot.time_travel import require_out_of_range, snapshot_at
 from txlog.store.base import threads_for
-from txlog.store.branches import branch_name, with_branch
-from txlog.store.open import open_store, options_beside
+from txlog.store.branches import branch_name, with_branch, without_branch
+from txlog.store.open import open_store
 from txlog.table.handle import Handle, OpenVersion
 from txlog.table.row_verbs import RowVerbs
 
@@ -400,7 +400,7 @@ class Table(Handle, RowVerbs):
 
         here = self._context
         options = here.store.options if storage_options is None else storage_options
-        options = options if storage_options is not None else options_beside(options)
+        options = options if storage_options is not None else without_branch(options)
         there = Context(open_store(target, options), here.effects, here.engine, here.time_zone)
         snapshot = self._snapshot
         if version is not None or timestamp is not None:
