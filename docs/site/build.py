@@ -45,6 +45,8 @@ GROUPS = {
     "Catalog": [
         "Catalog",
         "txlog.catalog.catalog.CatalogSnapshot",
+        "txlog.catalog.branches.CatalogBranches",
+        "txlog.catalog.follow.CatalogChange",
         "txlog.catalog.transaction.CatalogTransaction",
         "txlog.catalog.transaction.TransactionTable",
     ],

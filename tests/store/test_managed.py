@@ -2,6 +2,7 @@
 
 import dataclasses
 import multiprocessing
+import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -20,13 +21,16 @@ from txlog.base.errors import (
     StoreError,
     TxlogError,
 )
+from txlog.commit.context import Context
 from txlog.log.names import commit_name, log_path
+from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
 from txlog.store.catalog_database import CatalogDatabase, UnknownAnswerError
 from txlog.store.local.local import LocalStore
 from txlog.store.managed import ManagedStore, PublishedStore, stage_all
 from txlog.store.open import open_store
 from txlog.testing import Fault, FaultyStore
+from txlog.verbs.expire import expire
 
 SCHEMA = pa.schema([("id", pa.int64())])
 UNKNOWN = StoreError(operation="ask the catalog", path="lake.db", reason="the line was cut")
@@ -227,3 +231,22 @@ def test_processes_append_without_losing_a_row(catalog: Catalog, tmp_path: Path)
     table = catalog.table("t")
     assert set(table.to_arrow()["id"].to_pylist()) == expected
     assert table.version == 22
+
+
+@pytest.mark.spec("CAT-17")
+def test_a_clean_up_deletes_staged_commits_that_lost(catalog: Catalog) -> None:
+    store = unpublished(catalog)
+    needed = store.database.ratified(store.table_id).staged[3]
+    lost = store.stage(3, b"{}").staged
+    young, old = store.stage(4, b"{}").staged, store.stage(4, b"{}").staged
+    os.utime(store.resolve(log_path(old)), (0, 1))
+    blocked = dataclasses.replace(store, inner=ReadOnly(store.inner))
+    context = Context(blocked)
+    decided = expire(context, load_snapshot(blocked), dry_run=False, hours=None)
+    found = dict(zip(decided["file"].to_pylist(), decided["decision"].to_pylist(), strict=True))
+    assert {name: found[log_path(name)] for name in (needed, lost, young, old)} == {
+        needed: "keep", lost: "delete", young: "keep", old: "delete",
+    }  # fmt: skip
+    left = {info.name for info in store.inner.list_tree("_delta_log/_staged_commits")}
+    assert left == {needed.rpartition("/")[2], young.rpartition("/")[2]}
+    assert catalog.table("t").version == 3

@@ -45,6 +45,7 @@ from txlog.verbs.managed import LetOut, TakeIn, managed_kind
 
 if TYPE_CHECKING:
     from txlog.catalog.branches import CatalogBranches
+    from txlog.catalog.follow import CatalogChange
     from txlog.catalog.transaction import CatalogTransaction, Isolation
     from txlog.commit.operation import Outcome
     from txlog.data_files.identity import Identity
@@ -438,6 +439,38 @@ class Catalog:
                     raise
             found[row.name] = row, version
         return CatalogSnapshot(self._open, found)
+
+    def follow(
+        self, *, token: str | None = None, timeout_s: float | None = None, poll_s: float = 1.0
+    ) -> Iterator[CatalogChange]:
+        """Yield what changes in the managed tables, in the order of the catalog, and wait for more.
+
+        The commits of a transaction are one change. `Table.follow` follows one table.
+
+        Parameters
+        ----------
+        token
+            The `token` of a change, after which to continue. Default: what follows this call.
+        timeout_s
+            End if nothing changed for so many seconds; 0 does not wait. Default: wait for ever.
+        poll_s
+            The most seconds between two looks at the catalog. The first ones are shorter.
+
+        Raises
+        ------
+        InvalidInputError
+            The token is none, or that of another catalog.
+        """
+        from txlog.catalog.follow import followed
+
+        return followed(
+            self._database,
+            self._id,
+            self._open,
+            token=token,
+            timeout_s=timeout_s,
+            poll_s=poll_s,
+        )
 
     def sql(self, statement: str) -> pa.Table | Outcome:
         """Run `SELECT`, `DELETE`, `UPDATE` or `INSERT`; names are those of the catalog.

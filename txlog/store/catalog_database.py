@@ -385,6 +385,11 @@ class CatalogDatabase:
         names = RatifiedCommit._fields
         return [RatifiedCommit(*(getattr(row, name) for name in names)) for row in found]
 
+    def last_sequence(self) -> int:
+        """Return the number of the last ratification; 0 before the first one."""
+        with self._reading() as run:
+            return int(run(self._database.clock.select()).one().sequence)
+
     def versions_at(self, at_ms: int) -> dict[str, int]:
         """Return the last version of each managed table that was ratified up to a time."""
         from sqlalchemy import func

@@ -27,6 +27,7 @@ from txlog.checkpoint.read import file_batches, sources_of
 from txlog.checkpoint.table_state import read_controls
 from txlog.commit.context import Context
 from txlog.commit.operation import require_table_writable
+from txlog.log.catalog import STAGED_FOLDER
 from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
 from txlog.log.paths import decode_path
 from txlog.log.segment import choose_segment, complete_checkpoints
@@ -39,6 +40,7 @@ from txlog.snapshot.time_travel import version_until
 from txlog.store.base import ObjectInfo, Store, is_older
 from txlog.store.branches import branch_name, require_main
 from txlog.store.file_times import ahead_ms
+from txlog.store.managed import ManagedStore
 from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
 _DAY_MS = 24 * HOUR_MS
@@ -117,9 +119,10 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     if not dry_run:
         delete_log(context, plan)
     decided = plan.decided()
-    sidecars = _sidecars(store, plan, now_ms)
+    sidecars = [*_sidecars(store, plan, now_ms), *_staged(store, now_ms)]
     if not dry_run and ahead is None and any(row["decision"] == "delete" for row in sidecars):
-        sidecars = _sidecars(store, plan, now_ms - ahead_ms(store, context.effects))
+        now_ms -= ahead_ms(store, context.effects)
+        sidecars = [*_sidecars(store, plan, now_ms), *_staged(store, now_ms)]
     if not dry_run:
         delete_files(context, [row["file"] for row in sidecars if row["decision"] == "delete"])
     return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
@@ -349,6 +352,39 @@ def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
             "modified_ms": info.modified_ms,
             "decision": "keep" if (reason := why(info)) else "delete",
             "reason": reason or "no checkpoint that is kept needs it",
+        }
+        for info in found
+    ]
+
+
+def _staged(store: Store, now_ms: int) -> list[dict[str, Any]]:
+    """Return the decisions on staged commits of a managed table (CAT-17)."""
+    if not isinstance(store, ManagedStore):
+        return []
+    folder = f"{LOG_FOLDER}/{STAGED_FOLDER}"
+    found = list(store.list_tree(folder))
+    if not found:
+        return []
+    # Asked after the listing: what was ratified meanwhile is in the answer, or published.
+    latest, needed = store.database.ratified(store.table_id)
+    names = {name.rpartition("/")[2] for name in needed.values()}
+
+    def why(info: ObjectInfo) -> str | None:
+        if info.name in names:
+            return "the catalog ratified it, and it is not published yet"
+        version = info.name.partition(".")[0]
+        is_lost = version.isdecimal() and int(version) <= latest
+        if not is_lost and not is_older(info.modified_ms, now_ms - _DAY_MS):
+            return "it may be younger than a day, so its writer may still propose it"
+        return None
+
+    return [
+        {
+            "file": f"{folder}/{info.name}",
+            "bytes": info.size,
+            "modified_ms": info.modified_ms,
+            "decision": "keep" if (reason := why(info)) else "delete",
+            "reason": reason or "the catalog did not ratify it",
         }
         for info in found
     ]

@@ -1,0 +1,139 @@
+"""Following a catalog: the commits of its tables, in the order in which it ratified them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from txlog.base.effects import REAL
+from txlog.base.errors import InvalidInputError
+from txlog.store.catalog_database import CatalogDatabase, RatifiedCommit, TableRow
+from txlog.table.table import Table
+
+_FORMAT = 1
+_MOST = 1000  # Commits that are read from the database at a time.
+_FIRST_WAIT_S = 0.05
+
+
+@dataclass(frozen=True)
+class CatalogChange:
+    """What changed at one moment: one commit, or all commits of a transaction.
+
+    `versions` has the new version of each table that changed, by name. `transaction_id` is None for
+    a commit of one table alone. `token` continues after this change (`Catalog.follow`).
+    """
+
+    token: str
+    timestamp_ms: int
+    transaction_id: str | None
+    versions: dict[str, int]
+    _rows: dict[str, TableRow]
+    _open: Callable[[TableRow, int | None], Table]
+
+    def __repr__(self) -> str:
+        return f"<txlog.CatalogChange {self.versions}>"
+
+    def table(self, name: str) -> Table:
+        """Open a table that changed, at its new version; `KeyError` if it did not change."""
+        return self._open(self._rows[name], self.versions[name])
+
+
+def followed(
+    database: CatalogDatabase,
+    catalog_id: str,
+    open_table: Callable[[TableRow, int | None], Table],
+    *,
+    token: str | None,
+    timeout_s: float | None,
+    poll_s: float,
+) -> Iterator[CatalogChange]:
+    """Yield the changes of a catalog; arguments and errors as for `Catalog.follow`."""
+    at = database.last_sequence() if token is None else _parsed(token, catalog_id)
+    return _changes(database, catalog_id, open_table, at, timeout_s, poll_s)
+
+
+def _changes(
+    database: CatalogDatabase,
+    catalog_id: str,
+    open_table: Callable[[TableRow, int | None], Table],
+    at: int,
+    timeout_s: float | None,
+    poll_s: float,
+) -> Iterator[CatalogChange]:
+    since, wait_s = REAL.monotonic_s(), _FIRST_WAIT_S
+    while True:
+        found = database.commits_after(at, _MOST)
+        rows = _rows(database) if found else {}
+        for _, group in groupby(found, key=attrgetter("sequence")):
+            commits = [one for one in group if one.table_id in rows]
+            if commits:
+                yield _change(commits, rows, catalog_id, open_table)
+        if found:
+            at = found[-1].sequence
+            since, wait_s = REAL.monotonic_s(), _FIRST_WAIT_S
+            continue
+        waited = REAL.monotonic_s() - since
+        if timeout_s is not None and waited >= timeout_s:
+            return
+        left = wait_s if timeout_s is None else min(wait_s, timeout_s - waited)
+        REAL.sleep_s(left)
+        wait_s = min(max(poll_s, _FIRST_WAIT_S), 2 * wait_s)
+
+
+def _rows(database: CatalogDatabase) -> dict[str, TableRow]:
+    """Return the tables by id; a purged table is none of them."""
+    return {row.table_id: row for row in (*database.tables(dropped=True), *database.tables())}
+
+
+def _change(
+    commits: list[RatifiedCommit],
+    rows: dict[str, TableRow],
+    catalog_id: str,
+    open_table: Callable[[TableRow, int | None], Table],
+) -> CatalogChange:
+    first = commits[0]
+    place = {"format": _FORMAT, "catalog": catalog_id, "after": first.sequence}
+    changed = {rows[one.table_id].name: one for one in commits}
+    return CatalogChange(
+        json.dumps(place, separators=(",", ":")),
+        first.at_ms,
+        first.transaction_id,
+        {name: one.version for name, one in changed.items()},
+        {name: rows[one.table_id] for name, one in changed.items()},
+        open_table,
+    )
+
+
+def _parsed(token: object, catalog_id: str) -> int:
+    """Return the sequence number after which a token continues.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is no token, or that of another catalog.
+    """
+    found: Any = None
+    if isinstance(token, str):
+        try:
+            found = json.loads(token)
+        except ValueError:
+            found = None
+    kinds = {"format": int, "catalog": str, "after": int}
+    is_one = isinstance(found, dict) and {n: type(v) for n, v in found.items()} == kinds
+    if not is_one or found["format"] != _FORMAT or found["after"] < 0:
+        raise InvalidInputError(
+            argument="token",
+            reason=f"{token!r} is not the token of a change of a catalog",
+            remedy="Pass the token of a change, as it is",
+        )
+    if found["catalog"] != catalog_id:
+        raise InvalidInputError(
+            argument="token",
+            reason=f"the token is of another catalog (id {found['catalog']})",
+            remedy="Pass the token to that catalog, or follow this one anew",
+        )
+    return int(found["after"])
