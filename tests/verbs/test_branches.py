@@ -19,9 +19,11 @@ from txlog.base.errors import (
 )
 from txlog.extend import context_of
 from txlog.snapshot.branches import REGISTRY, registry_of
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.branches import BranchStore
 from txlog.verbs.branches import CreateBranch, DiscardBranch, PublishBranch
+from txlog.verbs.published import net_of
 
 
 def xs(*values: int) -> pa.Table:
@@ -111,7 +113,9 @@ def test_the_name_of_the_accepted_feature_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("BRA-11")
-@pytest.mark.parametrize("name", ["", " a", "12", "main", "Main", "a@b", "x" * 201, "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["", " a", "12", "main", "Main", "a@b", "x" * 201, "a\nb", "\ud800"]
+)
 def test_names_that_no_branch_can_have(tmp_path: Path, name: str) -> None:
     table = made(tmp_path / "t")
     with pytest.raises(InvalidInputError):
@@ -443,3 +447,89 @@ def test_what_only_the_table_itself_can_do(tmp_path: Path) -> None:
     for call in calls:
         with pytest.raises(UnsupportedFeatureError, match="without branch="):
             call()
+
+
+IDS: dict[str, Change] = {
+    "property": lambda b: b.alter.set_properties({"delta.enableRowTracking": "true"}),
+    "feature": lambda b: b.alter.add_features("rowTracking"),
+}
+
+
+@pytest.mark.spec("BRA-22")
+@pytest.mark.parametrize("by", IDS)
+def test_only_the_table_itself_begins_to_give_row_ids(tmp_path: Path, by: str) -> None:
+    """Files of the base get ids, and a difference by path and vector does not have these files."""
+    table = made(tmp_path / "t")
+    table.branches.create("b")
+    IDS[by](opened(table))
+    with pytest.raises(UnsupportedFeatureError, match="began to give ids"):
+        table.branches.publish("b")
+    opened(table).append(xs(10))  # It is open again.
+    table.refresh().append(xs(20))
+    assert left(table) == [*range(1, 7), 20]
+
+
+@pytest.mark.spec("BRA-22")
+def test_files_with_other_ids_are_seen() -> None:
+    table = txlog.write(
+        "memory://branches-net", xs(1, 2), properties={"delta.enableRowTracking": "true"}
+    )
+    context = context_of(table)
+    files = load_files(context.store, load_snapshot(context.store)).live
+    assert not net_of(files, files).renumbered
+    for name in ("base_row_id", "default_row_commit_version"):
+        place = files.schema.get_field_index(name)
+        for value in (None, 77):
+            others = pa.array([value] * files.num_rows, files.schema.field(place).type)
+            assert net_of(files, files.set_column(place, name, others)).renumbered
+            assert net_of(files.set_column(place, name, others), files).renumbered
+
+
+@pytest.mark.spec("BRA-22")
+def test_rows_that_a_vector_moved_keep_no_ids_of_the_branch(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", delta_enableRowTracking="true", delta_enableDeletionVectors="true")
+    table.branches.create("b")
+    branch = opened(table)
+    branch.append(xs(10, 11))
+    branch.update({"x": "x + 100"}, "x = 10")  # By a vector of the file that the branch added.
+    table.append(xs(20, 21))
+    with pytest.raises(UnsupportedFeatureError, match="moved"):
+        table.branches.publish("b")
+    table.branches.create("c")
+    kept = opened(table, "c")
+    kept.append(xs(30, 31))
+    kept.delete("x = 30")
+    kept.update({"x": "x + 100"}, "x = 1")
+    table.branches.publish("c")
+    ids = table.to_arrow(columns=["x", "_rowid"])["_rowid"].to_pylist()
+    assert len(set(ids)) == len(ids) == table.count() == 9
+
+
+@pytest.mark.spec("BRA-24")
+@pytest.mark.parametrize(("by_branch", "by_publish"), [(3, 7), (7, 3)])
+def test_a_publish_records_an_application_once(
+    tmp_path: Path, by_branch: int, by_publish: int
+) -> None:
+    table = made(tmp_path / "t")
+    table.branches.create("b")
+    opened(table).append(xs(10), txn=("job", by_branch))
+    table.branches.publish("b", txn=("job", by_publish))
+    records = [one["txn"] for one in commits(table, table.version) if "txn" in one]
+    assert [one["version"] for one in records if one["appId"] == "job"] == [7]
+    assert left(txlog.Table(table.uri)) == [*range(1, 7), 10]
+
+
+@pytest.mark.spec("BRA-16")
+def test_a_publish_that_died_and_now_conflicts_is_given_up(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    table.branches.create("b")
+    branch = opened(table)
+    branch.update({"x": "x + 100"}, "x = 1")
+    dead = PublishBranch("b")
+    dead.context = context_of(table)
+    dead.intent(load_snapshot(dead.context.store))  # The process dies here.
+    table.update({"x": "x + 200"}, "x = 1")
+    with pytest.raises(CommitConflictError):
+        table.branches.publish("b")
+    branch.append(xs(11))
+    assert 11 in left(opened(table))

@@ -127,14 +127,17 @@ def with_txn(intent: Intent, txn: AnyAppVersion | None, effects: Effects) -> Int
         return intent
     now_ms = effects.now_ms()
     of_query = txn.app_ids if isinstance(txn, QueryBatch) else ()
-    return replace(
-        intent,
-        txn=Txn(app_id=txn[0], version=txn[1], last_updated=now_ms),
-        query_txns=(
-            *(Txn(app_id=app_id, version=txn[1], last_updated=now_ms) for app_id in of_query),
-            *intent.query_txns,
-        ),
-    )
+    # A commit has one record of an application. What is published may have recorded it, too.
+    records: dict[str, Txn] = {}
+    for one in (
+        *(Txn(app_id=name, version=txn[1], last_updated=now_ms) for name in (txn[0], *of_query)),
+        *intent.query_txns,
+    ):
+        known = records.get(one.app_id)
+        if known is None or known.version < one.version:
+            records[one.app_id] = one
+    first = records.pop(txn[0])
+    return replace(intent, txn=first, query_txns=tuple(records.values()))
 
 
 def dated(intent: Intent, snapshot: Snapshot) -> Intent:

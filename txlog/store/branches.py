@@ -42,7 +42,11 @@ _HINT = "_last_checkpoint"
 _SIDECARS = "_sidecars/"
 _ID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _TOKEN = re.compile(rf"(?P<name>.+)@(?P<id>{_ID})@(?P<base>\d{{1,19}})")
-_NAME = re.compile(r"(?!\d+$)[^\s\x00-\x1f@](?:[^\x00-\x1f@]{0,198}[^\s\x00-\x1f@])?")
+# Lone surrogates are no Unicode text, so no registry can hold them.
+_NAME = re.compile(
+    r"(?!\d+$)[^\s\x00-\x1f@\ud800-\udfff]"
+    r"(?:[^\x00-\x1f@\ud800-\udfff]{0,198}[^\s\x00-\x1f@\ud800-\udfff])?"
+)
 
 Listed = TypeVar("Listed", bound=tuple[Any, ...])  # A name with its size and time.
 
@@ -72,8 +76,8 @@ def require_branch_name(name: object) -> str:
     Raises
     ------
     InvalidInputError
-        It is not a string, is empty, too long, a number, `main`, contains `@` or a control
-        character, or begins or ends with a space.
+        It is not a string, is empty, too long, a number, `main`, contains `@`, a control
+        character or a lone surrogate, or begins or ends with a space.
     """
     if isinstance(name, str) and _NAME.fullmatch(name) and name.casefold() != MAIN:
         return name

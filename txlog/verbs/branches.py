@@ -228,6 +228,8 @@ class PublishBranch(_Closing):
         branch = self._entry(base)
         while True:
             publication = self._loaded(branch)
+            if not is_rehearsing() and sealed_by(publication.tip) == branch.generation:
+                self._closed = branch  # Its publisher died. Whoever gives up opens it again.
             self._require_tip(publication)
             publication.require_publishable(base)
             if self._close(branch, publication.tip):

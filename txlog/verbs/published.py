@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from txlog.actions.file import Add, Cdc
 from txlog.actions.table import DomainMetadata, Metadata, Txn
 from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import (
     CommitConflictError,
     NotFoundError,
@@ -47,12 +48,14 @@ from txlog.fragments.ids import (
     ID_TAG,
     ROW_TRACKING_DOMAIN,
     gives_row_ids,
+    tag_texts,
     valid_id,
 )
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.log.paths import canonical_key
 from txlog.protocol.access import brings_vectors, features_of, merged_protocol, with_vectors
 from txlog.protocol.properties import STAMPED_SINCE
+from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
 from txlog.schema.arrow import arrow_schema
@@ -65,6 +68,7 @@ from txlog.store.branches import BranchStore
 from txlog.verbs.restore import files_without
 
 _BY_PREDICATE = frozenset({"DELETE", "UPDATE"})
+_ROW_IDS = ("base_row_id", "default_row_commit_version")
 _SEALING = frozenset({"CLOSE BRANCH", "REOPEN BRANCH"})
 
 
@@ -75,6 +79,7 @@ class Net:
     before: pa.Table  # All files of the base.
     gone: pa.Table
     came: pa.Table
+    renumbered: bool = False  # Whether files that stayed have other ids, of rows or fragments.
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -99,7 +104,22 @@ class Net:
 
 def net_of(before: pa.Table, after: pa.Table) -> Net:
     """Return the difference of the live files of two versions. Pure."""
-    return Net(before, files_without(before, after), files_without(after, before))
+    gone, came = files_without(before, after), files_without(after, before)
+    return Net(before, gone, came, _are_renumbered(before, after))
+
+
+def _are_renumbered(before: pa.Table, after: pa.Table) -> bool:
+    """Return whether files of both versions were committed again with other ids."""
+    places = pc.index_in(flat(file_keys(after)), value_set=flat(file_keys(before)))
+    stayed = pc.is_valid(places)
+    pairs = [(flat(after[name]), flat(before[name]).take(places)) for name in _ROW_IDS]
+    pairs.append((tag_texts(after, ID_TAG), tag_texts(before, ID_TAG).take(places)))
+    for now, then in pairs:
+        either = pc.xor(pc.is_valid(now), pc.is_valid(then))
+        changed = pc.fill_null(pc.not_equal(now, then), either)
+        if pc.any(pc.and_(stayed, pc.or_(changed, either))).as_py():
+            return True
+    return False
 
 
 def _key_list(rows: pa.Table) -> list[str]:
@@ -227,6 +247,7 @@ class Publication:
         if self.removes_rows and latest.is_active("appendOnly"):
             raise self._conflict("made the table append-only", rule="CON-2")
         self._require_same_rules(latest)
+        self._require_same_ids()
         self._require_own_applications(latest)
         self._require_own_ids(latest)
         merged_metadata(self.base.metadata, self.tip.metadata, latest.metadata, self._conflict)
@@ -281,6 +302,23 @@ class Publication:
                 "changed rows, which the new rules of the branch may forbid,", rule="CON-15"
             )
 
+    def _require_same_ids(self) -> None:
+        """Raise if the branch gave ids to files of its base: only the table can give them."""
+        base, tip = self.base, self.tip
+        begins = (tip.has_stable_row_ids and not base.has_stable_row_ids) or (
+            tip.supports("rowTracking") and not base.supports("rowTracking")
+        )
+        if begins or self.net.renumbered:
+            feature = "rowTracking" if tip.supports("rowTracking") else "txlog.fragments"
+            raise UnsupportedFeatureError(
+                path=base.root,
+                features=(feature,),
+                reason=f"the branch {self.branch.name!r} began to give ids to rows or fragments of "
+                "its base, and the table may give these ids to others",
+                remedy="Turn the feature on in the table itself, and make the other changes on a "
+                "new branch",
+            )
+
     def _require_own_applications(self, latest: Snapshot) -> None:
         """Raise if an application wrote on both sides (BRA-24)."""
         for txn in self._txns():
@@ -302,8 +340,9 @@ class Publication:
         for commit in self.own_commits:
             rows = file_rows([commit])
             added = rows.filter(rows["is_add"])
-            removed = _keys(rows.filter(pc.invert(rows["is_add"]))) - _keys(added)
-            if added.num_rows and removed - self.net.known:
+            touched = _keys(rows.filter(pc.invert(rows["is_add"])))
+            # A vector may also mark rows as deleted that another file of the commit now has.
+            if _keys(added) - touched and touched - self.net.known:
                 raise UnsupportedFeatureError(
                     path=self.base.root,
                     features=("rowTracking",),
