@@ -14,7 +14,7 @@ from txlog.base.errors import InvalidInputError
 from txlog.data_files.incoming import fit_column
 from txlog.data_files.sieve import Found, find_unfit
 from txlog.schema.arrow import arrow_field
-from txlog.schema.types import DecimalType, PrimitiveType, StructField
+from txlog.schema.types import ArrayType, DecimalType, PrimitiveType, StructField
 
 NUMBERS = [
     0, 1, -1, 127, 128, -129, 2**15, 2**24 + 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), None,
@@ -66,3 +66,12 @@ def fits(array: pa.Array, field: StructField) -> bool:
     except InvalidInputError:
         return False
     return True
+
+
+def test_a_null_in_any_kind_of_list_is_a_null_where_none_may_be() -> None:
+    field = StructField("l", ArrayType(PrimitiveType("long"), False))
+    for kind in (pa.list_(pa.int64()), pa.large_list(pa.int64()), pa.list_(pa.int64(), 1)):
+        found = Found(3)
+        find_unfit(found, pa.array([[1], [None], None], kind), field)
+        assert [one.rule for one in found.faults().faults] == ["NOT NULL"], kind
+        assert found.faults().rows.tolist() == [1]

@@ -176,7 +176,7 @@ def test_what_a_quarantine_says(tmp_path: Path) -> None:
     assert {one["table"] for one in rows} == {table.uri}
     assert {one["version"] for one in rows} == {1}
     assert {one["operation"] for one in rows} == {"WRITE"}
-    assert {one["batch"] for one in rows} == {f"job/4/{table.metadata.id}"}
+    assert {one["batch"] for one in rows} == {json.dumps(["job", 4, table.metadata.id])}
     assert json.loads(rows[0]["row"]) == {"k": 2, "n": None, "x": 2, "p": "b"}
 
 
@@ -348,3 +348,90 @@ def test_a_rehearsal_commits_nothing() -> None:
     assert outcome.rehearsed
     assert outcome.metrics["numQuarantinedRows"] == 1
     assert not txlog.Table.exists(uri)
+
+
+@pytest.mark.spec("CON-33")
+def test_a_branch_and_its_table_keep_their_rows_of_the_same_version_apart() -> None:
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    table.branches.create("b")
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": uri, "txn": ("job", 1)}
+    for branch, value in (("b", "on b"), (None, "on main")):
+        place = txlog.Table(table.uri, branch=branch)
+        place.append(table_of([{**ROW, "n": None, "s": value}]), **given)
+    kept = txlog.Table(uri).to_arrow()
+    assert sorted(json.loads(row)["s"] for row in kept["row"].to_pylist()) == ["on b", "on main"]
+    assert len(set(kept["batch"].to_pylist())) == 2
+
+
+@pytest.mark.spec("CON-33")
+def test_an_application_whose_id_ends_in_a_number_keeps_its_rows_apart() -> None:
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": uri}
+    with table.transaction(txn=("job", 7)) as changes:
+        changes.append(table_of([ROW]))
+        changes.append(table_of([{**ROW, "n": None}]), **given)
+    table.append(table_of([{**ROW, "n": None}]), txn=("job/1", 7), **given)
+    assert txlog.Table(uri).count() == 2
+
+
+@pytest.mark.spec("CON-33")
+@pytest.mark.parametrize("changes", ["a rule is added", "a rule is dropped"])
+def test_a_slow_run_leaves_the_rows_of_the_run_that_was_committed(changes: str) -> None:
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": uri, "txn": ("job", 1)}
+    data = table_of([ROW, {**ROW, "k": 2, "x": 7.0}])
+    if changes == "a rule is added":
+        table.alter.drop_constraint("no_seven")
+
+    def slow() -> Any:
+        yield from data.slice(0, 1).to_batches()
+        other = txlog.Table(table.uri)
+        if changes == "a rule is added":
+            other.alter.add_constraint({"no_seven": RULES["no_seven"]})
+        else:
+            other.alter.drop_constraint("no_seven")
+        other.append(data, **given)
+        yield from data.slice(1).to_batches()
+
+    reader = pa.RecordBatchReader.from_batches(WIDE, slow())
+    assert txlog.Table(table.uri).append(reader, **given).skipped
+    table.refresh()
+    in_quarantine = txlog.Table(uri).count() if txlog.Table.exists(uri) else 0
+    added = changes == "a rule is added"
+    assert (table.count(), in_quarantine) == ((1, 1) if added else (2, 0))
+
+
+@pytest.mark.spec("CON-32")
+def test_columns_of_views_and_runs_are_sifted() -> None:
+    import polars as pl
+
+    schema = pa.schema({"n": pa.int8(), "s": pa.string(), "b": pa.binary(), "r": pa.string()})
+    table = txlog.Table.create(f"memory://quarantine-{next(FRESH)}", schema)
+    uri = f"memory://quarantine-{next(FRESH)}"
+    frame = pl.DataFrame({"n": [1, 300], "s": ["a", "b"], "b": [b"a", b"b"]})
+    table.append(frame, on_error="quarantine", quarantine=uri)
+    runs = pa.RunEndEncodedArray.from_arrays([1, 2], ["a", "b"])
+    table.append(pa.table({"n": [2, 301], "r": runs}), on_error="quarantine", quarantine=uri)
+    assert sorted(table.to_arrow()["n"].to_pylist()) == [1, 2]
+    assert [json.loads(row)["n"] for row in txlog.Table(uri).to_arrow()["row"].to_pylist()] == [
+        300, 301,
+    ]  # fmt: skip
+
+
+def test_identity_values_that_are_taken_again_are_checked_again() -> None:
+    """Another writer's rows take the values, so that the second ones break a rule."""
+    schema = pa.schema({"id": pa.int64(), "n": pa.int64()})
+    table = txlog.Table.create(f"memory://quarantine-{next(FRESH)}", schema, identity="id")
+    table.alter.add_constraint({"few": "id < 5"})
+    uri = f"memory://quarantine-{next(FRESH)}"
+
+    def slow() -> Any:
+        yield pa.record_batch({"n": [1, 2, 3]})
+        txlog.Table(table.uri).append(pa.table({"n": [7, 8]}))
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema({"n": pa.int64()}), slow())
+    table.append(reader, on_error="quarantine", quarantine=uri)
+    written = table.refresh().to_arrow()["n"].to_pylist()
+    kept = [json.loads(row)["n"] for row in txlog.Table(uri).to_arrow()["row"].to_pylist()]
+    assert sorted(written + kept) == [1, 2, 3, 7, 8]
+    assert kept

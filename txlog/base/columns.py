@@ -88,6 +88,42 @@ def without_views(rows: pa.Table) -> pa.Table:
     return rows
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type without views of texts and bytes, at any depth: Arrow cannot take these."""
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    if types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(plain_type(key.type)), item.with_type(plain_type(item.type)))
+    if types.is_list(kind) or types.is_list_view(kind):
+        value = kind.value_field
+        return pa.list_(value.with_type(plain_type(value.type)))
+    if types.is_large_list(kind) or types.is_large_list_view(kind):
+        value = kind.value_field
+        return pa.large_list(value.with_type(plain_type(value.type)))
+    if types.is_fixed_size_list(kind):
+        value = kind.value_field
+        return pa.list_(value.with_type(plain_type(value.type)), kind.list_size)
+    return kind
+
+
+def decoded(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows without views and run-end encoding, whose rows Arrow can take and filter."""
+    for place, field in enumerate(rows.schema):
+        array = rows.column(place)
+        if pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        kind = plain_type(array.type)
+        if kind != field.type:
+            rows = rows.set_column(place, field.with_type(kind), array.cast(kind))
+    return rows
+
+
 _GATHERED_ROWS: Threshold = 64 * 1024
 _GATHERED_BYTES: Threshold = 64 * 1024 * 1024
 

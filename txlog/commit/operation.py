@@ -55,11 +55,12 @@ from txlog.protocol.access import require_writable
 from txlog.protocol.properties import UNIQUE_PREFIX
 from txlog.snapshot.branches import sealed_by
 from txlog.snapshot.commits import Commit
-from txlog.snapshot.load import refresh
+from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from txlog.commit.unique_keys import UniqueCheck
+    from txlog.store.base import Store
 
 
 @dataclass(frozen=True)
@@ -423,6 +424,16 @@ def planned(context: Context, intent: Intent, before: Snapshot | None = None) ->
     return prepare(context.store, before, intent, uuid, made_ms=now_ms, now_ms=now_ms).after
 
 
+def _latest(store: Store, base: Snapshot | None) -> Snapshot | None:
+    """Return the latest version of a table; None: there is none."""
+    if base is not None:
+        return refresh(store, base)
+    try:
+        return load_snapshot(store)
+    except NotFoundError:
+        return None
+
+
 _PATIENCE: Threshold = 2  # The number of conflicts before the operation asks for precedence.
 
 
@@ -451,7 +462,8 @@ class _Attempts:
             intent = self._intent(base)
             if was_new and base is not None:  # First the operation says whether it takes a table.
                 require_table_writable(base, removes_rows=operation.removes_rows)
-            commit_companions(operation, self.txn)
+            if recorded := self._with_companions(base):
+                return recorded
             if intent is None:
                 assert base is not None
                 return Done(Outcome(operation.name, None, operation.side_metrics()), base)
@@ -485,6 +497,28 @@ class _Attempts:
                     reason="commits of other writers continued to conflict with this one",
                     remedy="Try again when the other writers are done, or change other rows",
                 )
+
+    def _with_companions(self, base: Snapshot | None) -> Done | None:
+        """Commit what must be committed to other tables before the last intent.
+
+        Another run with the same `txn` may have been committed meanwhile. What it committed to the
+        other tables must stay, so the outcome is then that of a skipped operation.
+        """
+        operation, store = self.operation, self.operation.context.store
+        for _ in range(2):
+            overtaken = False
+            for one in operation.companions(self.txn):
+                if self.txn is not None:
+                    latest = _latest(store, base)
+                    recorded = latest and skip_recorded(latest, self.txn, operation.name)
+                    if recorded:
+                        return recorded
+                done = execute(one.operation, one.context, one.snapshot, txn=one.txn)
+                # Another run has committed its companion first. It may differ from this one.
+                overtaken = overtaken or done.outcome.skipped
+            if not overtaken:
+                break
+        return None
 
     def _intent(self, base: Snapshot | None) -> Intent | None:
         """Return the operation's intent with `txn` and notes; None: nothing to commit."""
@@ -567,12 +601,6 @@ class Uniqueness:
 
             self._check = UniqueCheck(self._context)
         self._check.require(before, intent, after, winners)
-
-
-def commit_companions(operation: Operation, txn: AnyAppVersion | None) -> None:
-    """Commit what must be committed to other tables before the last intent of an operation."""
-    for one in operation.companions(txn):
-        execute(one.operation, one.context, one.snapshot, txn=one.txn)
 
 
 @contextmanager

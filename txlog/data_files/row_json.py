@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.columns import is_readable, map_entries
+from txlog.schema.arrow import is_list
 
 _ESCAPED = {"\\": "\\\\", '"': '\\"'} | {
     chr(code): {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}.get(code, f"\\u{code:04x}")
@@ -60,21 +61,12 @@ def _texts(array: pa.Array) -> pa.StringArray:
             quoted = _quoted(quoted)
         entries = pc.binary_join_element_wise(quoted, _texts(values), ": ")
         found = _joined(entries, lengths, "{", "}")
-    elif _is_list(kind):
+    elif is_list(kind):
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         found = _joined(_texts(pc.list_flatten(array)), lengths, "[", "]")
     else:
         found = _plain(array)
     return pc.if_else(array.is_valid(), found, _NULL) if array.null_count else found
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    tests = (
-        types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view,
-        types.is_large_list_view,
-    )  # fmt: skip
-    return any(test(kind) for test in tests)
 
 
 def _joined(parts: pa.StringArray, lengths: Any, start: str, end: str) -> pa.StringArray:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
-from txlog.base.columns import map_entries
+from txlog.base.columns import decoded, map_entries
 from txlog.base.errors import InvalidInputError, SchemaMismatchError
 from txlog.data_files.constraints import Constraint, given_list_error, sized
 from txlog.data_files.identity import Numbering
@@ -27,7 +27,7 @@ from txlog.data_files.incoming import Fitting, fit_column
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
-from txlog.schema.arrow import arrow_field
+from txlog.schema.arrow import arrow_field, is_list
 from txlog.schema.numbers import is_number
 from txlog.schema.types import (
     ArrayType,
@@ -133,6 +133,7 @@ def sifted(
             if numbering is not None and error.field in numbering.columns:
                 raise
             _restart(numbering, taken)
+            batch = decoded(batch)
             found = faults_of(plan, fitting, batch)
             _restart(numbering, taken)
             if not len(found.rows):
@@ -370,7 +371,7 @@ def null_rows(array: pa.Array, field: StructField, path: str = "") -> Iterator[t
                 continue
             for name, mask in null_rows(array.field(place), inner, below):
                 yield name, mask & present
-    elif isinstance(field.type, ArrayType) and pa.types.is_list(kind):
+    elif isinstance(field.type, ArrayType) and is_list(kind):
         element = StructField("element", field.type.element, field.type.contains_null)
         lengths = numpy_array(pc.fill_null(pc.list_value_length(array), 0))
         items = null_rows(pc.list_flatten(array), element, f"{path}.element")

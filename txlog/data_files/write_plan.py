@@ -497,7 +497,7 @@ class AddedFiles:
         assert self._require_fit is not None
         self._require_fit(base)
         if self._written_for is not None and base.metadata != self._written_for.metadata:
-            self._write_again(context, base, self._written_for)
+            self._write_again(context, base, self._written_for, sieve)
         assert self.schema is not None
         self.modes.require_possible(base, self.schema)
         return self.schema
@@ -532,7 +532,9 @@ class AddedFiles:
         self._written_for = base
         self._require_fit = partial(require_still_fits, written_for=base)
 
-    def _write_again(self, context: Context, base: Snapshot, before: Snapshot) -> None:
+    def _write_again(
+        self, context: Context, base: Snapshot, before: Snapshot, sieve: Sieve | None
+    ) -> None:
         """Write the rows of the files again, if other writers used their ids or values.
 
         Then their columns get other physical names, or identity columns get later values.
@@ -551,7 +553,7 @@ class AddedFiles:
         kept = StructType(tuple(f for f in self.schema.fields if f.name not in self._numbered))
         rows = rows_of_files(context, before, kept, adds)
         reader = pa.RecordBatchReader.from_batches(arrow_schema(kept), rows)
-        self._write(context, base, schema, reader)
+        self._write(context, base, schema, reader, sieve)
         discard_files(context.store, adds)
 
     @property

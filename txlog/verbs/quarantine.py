@@ -6,6 +6,7 @@ row is lost. Rules: spec/commit.md, CON-32 and CON-33.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from txlog.data_files.write_plan import AddedFiles, require_still_fits
 from txlog.expressions.tree import col
 from txlog.schema.arrow import from_arrow
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.branches import chain_of
 from txlog.verbs.append import Append
 from txlog.verbs.create import existing, new_table
 from txlog.verbs.delete import Delete
@@ -40,6 +42,7 @@ from txlog.verbs.overwrite import Overwrite
 if TYPE_CHECKING:
     from txlog.actions.file import Add
     from txlog.snapshot.commits import Commit
+    from txlog.store.base import Store
 
 COLUMNS = pa.schema(
     [
@@ -117,8 +120,11 @@ class Quarantine(Rejects):
             The application's version of the write. If an earlier run of it, which did not finish,
             has left rows in the quarantine, these are replaced, so each row is there once (CON-33).
         """
-        recorded = None if txn is None else (f"{txn[0]}/quarantine/{self._table_id}", txn[1])
-        batch = batch_id(txn, self._table_id) or self._own_id
+        place = place_of(self._here.store, self._table_id)
+        recorded = None
+        if txn is not None:
+            recorded = (json.dumps(["quarantine", txn[0], *place]), txn[1])
+        batch = batch_id(txn, place) or self._own_id
         if self._is_kept and (recorded is None or self._was_kept):
             return ()
         latest = existing(self._there.store)
@@ -158,7 +164,7 @@ class WrittenQuarantine(Quarantine):
     Parameters
     ----------
     table_id
-        Of the table that is written, as in `batch_id`.
+        Of the table that is written, as in `place_of`.
     own_id
         The id of the rows' batch, if the write has no application's version.
     base
@@ -208,9 +214,22 @@ class WrittenQuarantine(Quarantine):
             discard_files(self._there.store, self._adds)
 
 
-def batch_id(txn: AnyAppVersion | None, table_id: str) -> str | None:
-    """Return the id of the rows of an application's version; None: there is none."""
-    return None if txn is None else f"{txn[0]}/{txn[1]}/{table_id}"
+def place_of(store: Store, table_id: str) -> tuple[str, ...]:
+    """Return the ids of a table, and of the branch that a store shows, if it shows one.
+
+    A branch has the id of its table. An application may write the same version to both.
+    """
+    branch = chain_of(store)
+    return (table_id,) if branch is None else (table_id, branch.id)
+
+
+def batch_id(txn: AnyAppVersion | None, place: Sequence[str]) -> str | None:
+    """Return the id of the rows of an application's version; None: there is none.
+
+    It is a list in JSON, because the id of an application may contain any character. `place` is
+    that of `place_of`.
+    """
+    return None if txn is None else json.dumps([txn[0], txn[1], *place])
 
 
 class KeepRows(Operation):

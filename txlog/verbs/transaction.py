@@ -7,6 +7,7 @@ spec/commit.md, CON-21.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -179,7 +180,9 @@ class Transaction(Operation):
 
 def _part_of(txn: AnyAppVersion | None, place: int) -> AnyAppVersion | None:
     """Return the application's version for what one operation commits to other tables."""
-    return txn if txn is None or not place else (f"{txn[0]}/{place}", txn[1])
+    if txn is None or not place:
+        return txn
+    return json.dumps(["txlog.part", txn[0], place]), txn[1]  # An id may contain any character.
 
 
 def _changed_rows(context: Context, state: Snapshot, intent: Intent) -> list[RowsOf]:

@@ -54,7 +54,14 @@ from txlog.table.write_table import require_defined
 from txlog.verbs.append import Append
 from txlog.verbs.create import CreateTable, NewTable, already_exists, create, existing, table_for
 from txlog.verbs.overwrite import Overwrite
-from txlog.verbs.quarantine import COLUMNS, Quarantine, Write, WrittenQuarantine, batch_id
+from txlog.verbs.quarantine import (
+    COLUMNS,
+    Quarantine,
+    Write,
+    WrittenQuarantine,
+    batch_id,
+    place_of,
+)
 from txlog.verbs.replace import ReplaceTable, replacement
 from txlog.verbs.settle import settle
 
@@ -215,7 +222,7 @@ def with_refused(
         there.store,
         plan_append(base, base.schema, WriteOptions()),
         write,
-        batch_id(txn, table_id) or own_id,
+        batch_id(txn, place_of(target.store, table_id)) or own_id,
     )
 
     def written(adds: list[Add]) -> WrittenQuarantine:
@@ -284,6 +291,8 @@ def commit_files(
         return settled.outcome
     if latest is not None:
         landed = _changed(context, target, latest, adds, txn, quarantine)
+        if landed.outcome.skipped and quarantine is not None:
+            quarantine.discard()
     elif quarantine is None:
         landed = _made(context, target, adds, txn)
     else:
