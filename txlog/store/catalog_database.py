@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -84,10 +85,6 @@ class CatalogDatabase:
     """
 
     url: str = field(repr=False)
-    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.url,)
 
     @property
     def place(self) -> str:
@@ -413,10 +410,7 @@ class CatalogDatabase:
 
     @property
     def _database(self) -> _Database:
-        if not self._made:
-            self._made["database"] = _opened(self.url)
-        found: _Database = self._made["database"]
-        return found
+        return _opened(self.url)
 
     @contextmanager
     def _reading(self) -> Iterator[Callable[..., Any]]:
@@ -502,6 +496,7 @@ class _Database:
     clock: Any
 
 
+@lru_cache(maxsize=64)  # An engine without connections, so processes and threads may share it.
 def _opened(url: str) -> _Database:
     try:
         import sqlalchemy as sql
