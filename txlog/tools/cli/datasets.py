@@ -18,7 +18,7 @@ datasets = typer.Typer(
     help="Data sets for training: commits, training sets, lineage.", no_args_is_help=True
 )
 
-Root = Annotated[str, typer.Argument(metavar="ROOT", help="The folder of the catalog, or a URI.")]
+Root = Annotated[str, typer.Argument(metavar="ROOT", help="The folder of the data sets, or a URI.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set, by its name or number.")]
 Source = Annotated[str, typer.Argument(help="The data: a file, a folder, or a table (TABLE@v3).")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="NAME=VALUE; may be repeated.")]
@@ -50,7 +50,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Create a data set, with a first commit if there is a source."""
-    made = _catalog(root).create(
+    made = _datasets(root).create(
         name,
         type,
         source,
@@ -100,7 +100,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the data sets."""
-    found = _catalog(root).list(limit, after, type, deleted=deleted)
+    found = _datasets(root).list(limit, after, type, deleted=deleted)
     if json:
         print_json([_summary_json(one) for one in found])
         return
@@ -258,7 +258,7 @@ def undelete(
     dataset_id: Annotated[int, typer.Argument(metavar="NUMBER", help="See list --deleted.")],
 ) -> None:
     """Restore a deleted data set."""
-    _catalog(root).dataset(dataset_id).undelete()
+    _datasets(root).dataset(dataset_id).undelete()
 
 
 @datasets.command()
@@ -289,7 +289,7 @@ def verify(
 @datasets.command()
 def sweep(root: Root, json: Json = False) -> None:
     """Make the training sets whose workers died, finish purges, and delete leftover files."""
-    count = _catalog(root).sweep()
+    count = _datasets(root).sweep()
     print_json({"taken_over": count}) if json else print_text(f"{count} training sets made")
 
 
@@ -307,15 +307,15 @@ def serve(
         typer.Option(help="NAME=PLACE of allowed sources. Default: all places."),
     ] = None,
 ) -> None:
-    """Serve a catalog over HTTP, and over gRPC, until Ctrl-C."""
+    """Serve data sets over HTTP, and over gRPC, until Ctrl-C."""
     from txlog.training import Datasets
     from txlog.training import serve as run
 
     def ready(http: str, rpc: str | None) -> None:
         print_text(f"Data sets of {root} at {http}" + (f", gRPC at {rpc}" if rpc else ""))
 
-    catalog = Datasets(root, sources=pairs(source, "--source") or None)
-    run(catalog, host=host, port=port, grpc_port=grpc, tokens=tokens, ready=ready)
+    served = Datasets(root, sources=pairs(source, "--source") or None)
+    run(served, host=host, port=port, grpc_port=grpc, tokens=tokens, ready=ready)
 
 
 @datasets.command()
@@ -340,15 +340,15 @@ def token(
 # Arguments -----------------------------------------------------------------------------------
 
 
-def _catalog(root: str) -> Datasets:
-    """Return the catalog; requested training sets are made before the command ends."""
+def _datasets(root: str) -> Datasets:
+    """Open the data sets; requested training sets are made before the command ends."""
     from txlog.training import Datasets, InlineRunner
 
     return Datasets(root, runner=InlineRunner())
 
 
 def _dataset(root: str, name: str, *, purged: bool = False) -> Dataset:
-    found = _catalog(root)
+    found = _datasets(root)
     names = {one.name for one in found.list(limit=1 << 30)} if name.isdecimal() else set()
     wanted = int(name) if name.isdecimal() and name not in names else name
     return found.dataset(wanted, purged=purged)

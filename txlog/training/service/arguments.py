@@ -1,4 +1,4 @@
-"""Checks of the arguments of a client, so that it refuses what a catalog refuses."""
+"""Checks of the arguments of a client, so that it refuses what `Datasets` refuses."""
 
 from __future__ import annotations
 
