@@ -70,7 +70,7 @@ def test_names_end_with_the_catalog(catalog: Catalog, spark: Any) -> None:
     with pytest.raises(UnsupportedFeatureError, match="catalog"):
         spark_ext.read(spark, catalog.location_of("sales.orders"))
     spark.conf.set("spark.txlog.catalog", "no such id")
-    with pytest.raises(InvalidInputError, match="use"):
+    with pytest.raises(InvalidInputError, match="catalog"):
         spark_ext.read(spark, "sales.orders")
 
 

@@ -53,7 +53,7 @@ def catalog_in(spark: SparkSession) -> Catalog | None:
         raise InvalidInputError(
             argument=_SETTING,
             reason="the session uses a catalog that this process has not opened",
-            remedy="Call spark_ext.use(spark, catalog), or unset the setting",
+            remedy="Let the session use the catalog again, or unset the setting",
         )
     return _KNOWN[known]
 
