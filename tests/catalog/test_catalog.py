@@ -44,7 +44,7 @@ def test_a_catalog_names_tables(catalog: Catalog, tmp_path: Path) -> None:
     assert "sales.orders" in again
     assert "orders" not in again
     assert again.table("people").partition_columns == ["id"]
-    assert Path(again.table("sales.orders").uri) == tmp_path / "lake" / "sales" / "orders"
+    assert Path(again.table("sales.orders").uri) == tmp_path / "lake" / "sales.orders"
     catalog.rename("sales.orders", "sales.Orders")  # Only the case.
     catalog.rename("people", "staff")
     assert names(again) == ["sales.Orders", "sales.eu.orders", "staff"]
@@ -69,6 +69,7 @@ def test_a_name_belongs_to_one_table_in_any_case(
     with pytest.raises(AlreadyExistsError):
         act(catalog)
     assert names(catalog) == ["b", "sales.orders"]
+    assert len(list(Path(catalog.location).iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,7 @@ def test_a_dropped_table_comes_back_until_it_is_purged(catalog: Catalog, make: M
     assert content(catalog.undrop("a.old")) == [(1, 1), (2, 2)]
     catalog.drop("a.old")
     place = Path(table.uri)
+    shutil.copytree(place, place.parent / "kept")
     assert catalog.purge(0, dry_run=False) == ["a.old"]
     assert not any(path.is_file() for path in place.rglob("*"))
     assert content(catalog.table("a.t")) == [(5, 5)]
@@ -340,3 +342,99 @@ def test_arrow_types_of_listings_are_fixed(catalog: Catalog) -> None:
         pa.string(), pa.string(), pa.string(), pa.int64(), pa.timestamp("ms", "UTC")
     ]  # fmt: skip
     assert catalog.dropped().schema.names[-1] == "dropped"
+
+
+@pytest.mark.spec("CAT-2")
+def test_no_table_is_inside_another(catalog: Catalog, make: Make, tmp_path: Path) -> None:
+    table = make("a", (1, 1))
+    make("a.b", (2, 2))
+    catalog.drop("a")
+    catalog.purge(0, dry_run=False)
+    assert content(catalog.table("a.b")) == [(2, 2)]
+    inside = Path(catalog.table("a.b").uri) / "c"
+    with pytest.raises(AlreadyExistsError, match="inside"):
+        catalog.create_table("c", SCHEMA, location=inside)
+    txlog.write(inside, rows((1, 1)))
+    with pytest.raises(AlreadyExistsError, match="inside"):
+        catalog.register("c", inside)
+    with pytest.raises(AlreadyExistsError, match="inside"):
+        catalog.create_table("c", SCHEMA, location=tmp_path)
+    del table
+
+
+@pytest.mark.parametrize("what", ["replaced", "cloned", "other catalog"])
+@pytest.mark.spec("CAT-2")
+def test_a_purge_leaves_files_that_others_need(
+    catalog: Catalog, make: Make, tmp_path: Path, what: str
+) -> None:
+    table = make("a", (1, 1))
+    place = Path(table.uri)
+    if what == "cloned":
+        clone = table.clone(tmp_path / "clone", shallow=True, register=True)
+    elif what == "other catalog":
+        catalog.release("a")
+        Catalog(tmp_path / "other.db", tmp_path / "other").register("a", place, managed="writes")
+    catalog.drop("a")
+    if what == "replaced":
+        shutil.rmtree(place)
+        txlog.write(place, rows((7, 7)))
+    catalog.purge(0, dry_run=False)
+    if what == "cloned":
+        assert content(clone) == [(1, 1)]
+    else:
+        assert txlog.Table(place).count() == 1
+
+
+@pytest.mark.parametrize("days", [-1, float("nan"), float("inf"), "x"])
+def test_a_purge_takes_days(catalog: Catalog, days: Any) -> None:
+    with pytest.raises(InvalidInputError, match="days"):
+        catalog.purge(days)
+
+
+@pytest.mark.spec("CAT-4")
+def test_no_commit_follows_the_release_through_the_catalog(
+    catalog: Catalog, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = make("t", (1, 1))
+
+    def fail(*_: object) -> bool:
+        raise StoreError(operation="ask the catalog", path="lake.db", reason="it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(catalog._database), "release", fail)
+        with pytest.raises(StoreError):
+            catalog.release("t")
+    txlog.Table(held.uri).append(rows((2, 2)))
+    with pytest.raises(TxlogError):
+        held.append(rows((3, 3)))
+    assert content(catalog.table("t")) == [(1, 1), (2, 2)]
+    assert catalog.manage("t").version == held.version + 3
+    catalog.table("t").append(rows((4, 4)))
+
+
+@pytest.mark.spec("CAT-3", "CAT-4")
+def test_in_commit_timestamps_stay_as_long_as_they_are_needed(catalog: Catalog, make: Make) -> None:
+    stamps = "delta.enableInCommitTimestamps"
+    for before in (True, False):
+        name = f"t{before}"
+        table = catalog.create_table(name, SCHEMA, properties={stamps: "true"} if before else {})
+        table = catalog.manage(name)
+        with pytest.raises(UnsupportedFeatureError, match="timestamps"):
+            table.alter.set_properties({stamps: "false"})
+        for feature in ("inCommitTimestamp", "txlog.catalogWrites-dev"):
+            with pytest.raises(UnsupportedFeatureError):
+                table.alter.drop_feature(feature)
+        assert (catalog.release(name).properties.get(stamps) == "true") is before
+
+
+@pytest.mark.spec("CAT-13")
+def test_a_time_after_a_release_is_that_of_the_log(catalog: Catalog, make: Make) -> None:
+    make("t", (1, 1))
+    catalog.create_table("plain", SCHEMA)
+    catalog.release("t")
+    now = 1 << 42
+    assert catalog.at(now).versions() == {"plain": 0, "t": 3}
+    txlog.Table(catalog.location_of("t")).append(rows((2, 2)))
+    assert content(catalog.at(now)["t"]) == [(1, 1), (2, 2)]
+    catalog.manage("t")
+    assert content(catalog.at(now)["t"]) == [(1, 1), (2, 2)]

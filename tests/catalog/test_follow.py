@@ -17,7 +17,7 @@ def test_changes_come_in_the_order_of_the_catalog(catalog: Catalog, make: Make) 
     make("b", (1, 1))
     whole = json.dumps({"format": 1, "catalog": catalog.id, "after": 0})
     before = list(catalog.follow(token=whole, timeout_s=0))
-    assert [one.versions for one in before] == [{"a": 2}, {"b": 2}]
+    assert [one.versions for one in before] == [{"a": 1}, {"a": 2}, {"b": 1}, {"b": 2}]
     at = before[-1].token
     catalog.table("b").append(rows((2, 2)))
     with catalog.transaction() as changes:

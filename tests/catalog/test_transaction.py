@@ -334,7 +334,11 @@ def test_statements_change_tables(
 @pytest.mark.parametrize(
     "statement",
     ["", "DROP TABLE a", "SELECT 1; SELECT 2", "INSERT INTO a (id) VALUES (1, 2)", "not sql at all",
-     "UPDATE a SET v = 1 FROM b", "DELETE FROM a USING b", "SELECT * FROM nothing"],
+     "UPDATE a SET v = 1 FROM b", "DELETE FROM a USING b", "SELECT * FROM nothing",
+     "DELETE FROM a ORDER BY id LIMIT 1", "UPDATE a SET v = 1 LIMIT 1", "DELETE FROM a AS x",
+     "INSERT INTO a BY NAME SELECT 7 AS v, 8 AS id", "INSERT OR REPLACE INTO a VALUES (1, 2)",
+     "INSERT INTO a VALUES (1, 2) ON CONFLICT DO NOTHING", "INSERT OVERWRITE a VALUES (1, 2)",
+     "DELETE FROM a RETURNING id"],
 )  # fmt: skip
 def test_other_statements_are_refused(catalog: Catalog, tables: None, statement: str) -> None:
     before = state(catalog)
@@ -573,3 +577,45 @@ def test_a_quarantine_of_the_catalog_is_part_of_the_transaction(
         changes["a"].append(rows((7, -1)), on_error="quarantine", quarantine=refused)
         catalog.table("b").update({"v": "2"}, "id = 1")
     assert catalog.table("refused").count() == 4
+
+
+@pytest.mark.spec("CAT-11")
+def test_changes_of_nothing_are_reads_too(catalog: Catalog, tables: None) -> None:
+    def run(one: str, other: str) -> Any:
+        block = catalog.transaction(isolation="serializable")
+        changes = block.__enter__()
+        changes.sql(f"UPDATE {one} SET v = 9 WHERE id = 7")
+        changes.sql(f"INSERT INTO {other} VALUES (7, 0)")
+        return block
+
+    first, second = run("a", "b"), run("b", "a")
+    first.__exit__(None, None, None)
+    with pytest.raises(CommitConflictError):
+        second.__exit__(None, None, None)
+
+
+@pytest.mark.spec("CAT-8")
+def test_a_transaction_does_not_lower_what_a_table_has_recorded(
+    catalog: Catalog, tables: None
+) -> None:
+    catalog.table("a").append(rows((3, 30)), txn=("job", 20))
+    with pytest.raises(InvalidInputError, match="20"), catalog.transaction(txn=("job", 17)) as tx:
+        tx["a"].append(rows((4, 40)))
+    assert catalog.table("a").append(rows((3, 30)), txn=("job", 20)).skipped
+
+
+def test_after_the_block_nothing_is_changed(catalog: Catalog, tables: None) -> None:
+    with catalog.transaction() as changes:
+        table = changes["a"]
+    count = files(catalog)
+    for act in (
+        lambda: table.append(rows((9, 9))),
+        lambda: changes["b"],
+        lambda: changes.sql("DELETE FROM a"),
+    ):
+        with pytest.raises(InvalidInputError, match="ended"):
+            act()
+    assert files(catalog) == count
+    with pytest.raises(TxlogError), catalog.transaction(user_metadata=5) as changes:  # type: ignore[arg-type]
+        changes["a"].append(rows((9, 9)))
+    assert files(catalog) == count

@@ -98,7 +98,11 @@ def test_every_row_decides_reading_and_writing(row: Feature) -> None:
     if row.write == "catalog":
         with pytest.raises(UnsupportedFeatureError, match=r"catalog"):
             require_writable(protocol, metadata(), path="t")
-        require_writable(protocol, metadata(), path="t", managed=True)
+        with pytest.raises(UnsupportedFeatureError, match="timestamps"):
+            require_writable(protocol, metadata(), path="t", managed=True)
+        stamped = metadata(delta__enableInCommitTimestamps="true")
+        both = listing(row.name, "inCommitTimestamp")
+        require_writable(both, stamped, path="t", managed=True)
     elif row.write == "no":
         with pytest.raises(UnsupportedFeatureError, match=row.name):
             require_writable(protocol, metadata(), path="t")

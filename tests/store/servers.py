@@ -228,7 +228,8 @@ def postgres() -> Iterator[str]:
         )  # fmt: skip
         try:
             until = time.monotonic() + _START_S
-            while not _answers(port):
+            ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
+            while subprocess.run(ready, check=False).returncode:
                 if server.poll() is not None or time.monotonic() > until:
                     raise RuntimeError("PostgreSQL did not start")
                 time.sleep(0.05)

@@ -102,7 +102,7 @@ def test_all_are_ratified_or_none(database: CatalogDatabase) -> None:
     database.published("id0", [5])
     assert database.ratified("id0").staged == {}
     assert database.ratified_as(proposed(0, 5)) is True
-    found = database.commits_after(0, 100)
+    found = database.commits_after(3, 100)  # The first three took the tables in.
     assert [(one.table_id, one.version, one.transaction_id) for one in found] == [
         ("id0", 5, "t"), ("id1", 5, "t"),
     ]  # fmt: skip
@@ -142,7 +142,11 @@ def test_a_dropped_table_has_no_commits(database: CatalogDatabase) -> None:
 
 def test_releasing_needs_the_latest_version(database: CatalogDatabase) -> None:
     assert not database.release("id0", 3)
-    assert database.release("id0", 4)
+    last = proposed(0, 5)._replace(is_last=True)
+    assert database.ratify([last]) == "ratified"
+    assert database.ratified("id0").is_leaving
+    assert database.ratify([proposed(0, 6)]) == "lost"
+    assert database.release("id0", 5)
     assert database.manage("id0", "all", 9)
     assert not database.manage("id0", "writes", 10)
     assert database.ratified("id0").latest_version == 9
@@ -153,11 +157,11 @@ def test_the_order_of_commits_is_that_of_their_ratification(database: CatalogDat
     for version in range(5, 12):
         for number in range(3):
             database.ratify([proposed(number, version)])
-    whole = database.commits_after(0, 1000)
+    whole = database.commits_after(3, 1000)
     assert [one.sequence for one in whole] == sorted(one.sequence for one in whole)
     times = [one.at_ms for one in whole]
     assert times == sorted(set(times))
-    parts, at = [], 0
+    parts, at = [], 3
     while part := database.commits_after(at, 4):
         parts += part
         at = part[-1].sequence

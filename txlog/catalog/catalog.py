@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -17,9 +18,9 @@ from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
     InvalidTypeError,
-    LogCorruptError,
     NotFoundError,
     TxlogError,
+    UnsupportedFeatureError,
     require_texts,
 )
 from txlog.base.texts import without_secrets
@@ -29,19 +30,22 @@ from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import execute as execute_on
+from txlog.commit.operation import is_rehearsing
 from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.references import clones_of
 from txlog.snapshot.time_travel import parse_timestamp
 from txlog.store.catalog_database import (
     CATALOG,
+    LEAVING,
     CatalogDatabase,
     Managed,
     TableRow,
 )
-from txlog.store.managed import PublishedStore
+from txlog.store.managed import ManagedStore, PublishedStore
 from txlog.store.open import open_store
-from txlog.table.seam import execute
+from txlog.table.seam import context_of
 from txlog.table.table import Table
-from txlog.verbs.managed import LetOut, TakeIn, managed_kind
+from txlog.verbs.managed import LetOut, TakeIn, catalog_of, managed_kind
 
 if TYPE_CHECKING:
     from txlog.catalog.branches import CatalogBranches
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _DAY_MS = 24 * 60 * 60 * 1000
+_MOST_DAYS = 1_000_000.0
 RETENTION_DAYS = 7.0
 
 
@@ -228,6 +233,7 @@ class Catalog:
         self._require_free(name)
         _require_managed(managed)
         place = os.fspath(location) if location is not None else self._place_of(name)
+        self._require_apart(open_store(place, self._options).root)
         table = Table.create(
             place,
             schema,
@@ -241,7 +247,13 @@ class Catalog:
             user_metadata=user_metadata,
             storage_options=self._options,
         )
-        return self._take(name, table, managed)
+        try:
+            return self._take(name, table, managed, is_own=True)
+        except AlreadyExistsError:  # Another process took the name meanwhile.
+            with suppress(TxlogError):
+                store = open_store(table.uri, self._options)
+                store.delete([info.name for info in store.list_tree("")])
+            raise
 
     def register(
         self,
@@ -262,7 +274,7 @@ class Catalog:
         self._require_free(name)
         _require_managed(managed)
         # A table of this catalog that was lost from its database has its feature still.
-        return self._take(name, Table(uri, storage_options=self._options), managed)
+        return self._take(name, Table(uri, storage_options=self._options), managed, is_own=False)
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a table another name. Its files stay where they are.
@@ -324,15 +336,39 @@ class Catalog:
         -------
         The names of the tables. With `dry_run`, nothing is done.
         """
+        if not isinstance(retention_days, int | float) or not 0 <= retention_days < _MOST_DAYS:
+            raise InvalidInputError(
+                argument="retention_days",
+                reason=f"{retention_days!r} is not a number of days",
+                remedy="Pass a number from 0 on",
+            )
         before = REAL.now_ms() - int(retention_days * _DAY_MS)
         rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
         if not dry_run:
             for row in rows:
-                if row.location.startswith(f"{self._location.rstrip('/')}/"):
-                    store = open_store(row.location, self._options)
-                    store.delete([info.name for info in store.list_tree("")])
-                self._database.forget(row.table_id)
+                assert row.dropped_ms is not None
+                if self._database.claim(row.table_id, row.dropped_ms):
+                    self._delete_files(row)
+                    self._database.forget(row.table_id)
         return [row.name for row in rows]
+
+    def _delete_files(self, row: TableRow) -> None:
+        """Delete the files of a purged table, if only it can have any there."""
+        others = [
+            one
+            for one in (*self._database.tables(), *self._database.tables(dropped=True))
+            if one.table_id != row.table_id
+        ]
+        if not row.is_own or any(_overlap(row.location, one.location) for one in others):
+            return
+        store = open_store(row.location, self._options)
+        try:
+            snapshot = load_snapshot(PublishedStore(store))
+        except NotFoundError:
+            return
+        is_same = snapshot.metadata.id == row.table_id
+        if is_same and catalog_of(snapshot) in (None, self._id) and not clones_of(snapshot):
+            store.delete([info.name for info in store.list_tree("")])
 
     # Managed tables ----------------------------------------------------------------------------
 
@@ -352,8 +388,9 @@ class Catalog:
             Another catalog manages the table, or this one in another way.
         """
         _require_managed(managed)
+        self._open(self._row(name), None)  # It finishes what ended half-way.
         row = self._row(name)
-        if row.managed == managed:
+        if row.managed == managed or is_rehearsing():
             return self._open(row, None)
         store = open_store(row.location, self._options)
         snapshot = load_snapshot(PublishedStore(store))
@@ -364,21 +401,24 @@ class Catalog:
 
     def release(self, name: str) -> Table:
         """Let a table out: its commits no longer go through the catalog, which only names it."""
+        table = self._open(self._row(name), None)  # It finishes what ended half-way.
         row = self._row(name)
-        table = self._open(row, None)
-        if row.managed is not None and managed_kind(table.snapshot) is not None:
-            execute(table, LetOut())
-        self._finish_release(row)
+        if row.managed is None or is_rehearsing():
+            return table
+        context = context_of(table)
+        assert isinstance(context.store, ManagedStore)
+        last = replace(context, store=replace(context.store, is_last=True))
+        execute_on(LetOut(), last, table.refresh().snapshot)
+        self._finish_release(self._row(name))
         return self.table(name)
 
     def _finish_release(self, row: TableRow) -> None:
-        """Record that a table, whose log has no feature of a catalog any more, is not managed."""
-        while row.managed is not None:
-            store = open_store(row.location, self._options_of(row))
-            latest = store.latest_version()  # It publishes what was ratified.
-            if self._database.release(row.table_id, latest):
-                break
-            row = self._row(row.name)
+        """Record that a table whose last commit through the catalog is published is let out."""
+        store = open_store(row.location, self._options_of(row))
+        latest = store.latest_version()
+        if isinstance(store, ManagedStore) and latest is not None:
+            store.require_published(latest)
+            self._database.release(row.table_id, latest)
 
     def repair(self, name: str) -> Table:
         """Accept commits of a managed table that its log has and the catalog does not know.
@@ -394,7 +434,7 @@ class Catalog:
         if row.managed is not None and row.latest_version is not None:
             latest = load_snapshot(PublishedStore(open_store(row.location, self._options))).version
             if latest > row.latest_version:
-                self._database.change(row.table_id, latest_version=latest)
+                self._database.accept(row.table_id, latest)
         return self.table(name)
 
     # Several tables ----------------------------------------------------------------------------
@@ -427,16 +467,18 @@ class Catalog:
         versions = self._database.versions_at(at_ms)
         found: dict[str, tuple[TableRow, int | None]] = {}
         for row in self._database.tables():
-            version = versions.get(row.table_id)
+            version = versions.get(row.table_id) if row.managed is not None else None
             if version is None:
-                try:
-                    version = Table(
-                        row.location, None, timestamp, self._options_of(row), out_of_range="error"
-                    ).version
-                except NotFoundError:
-                    if row.created_ms > at_ms:
-                        continue
-                    raise
+                latest = self._open(row, None)
+                if latest.timestamp_ms is not None and latest.timestamp_ms <= at_ms:
+                    version = latest.version
+                else:
+                    try:
+                        version = latest.at(timestamp=timestamp).version
+                    except NotFoundError:
+                        if row.created_ms > at_ms:
+                            continue
+                        raise
             found[row.name] = row, version
         return CatalogSnapshot(self._open, found)
 
@@ -585,6 +627,9 @@ class Catalog:
         return self.storage_options()
 
     def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
+        if row.managed == LEAVING:
+            self._finish_release(row)
+            row = self._row(row.name)
         try:
             table = Table(
                 row.location,
@@ -594,10 +639,9 @@ class Catalog:
                 time_zone=self._time_zone,
                 engine=self._engine,
             )
-        except LogCorruptError:
-            if not self._was_released(row):
+        except UnsupportedFeatureError:
+            if not self._finished_taking_in(row):
                 raise
-            self._database.change(row.table_id, managed=None, latest_version=None)
             return self._open(self._row(row.name), version, branch)
         except NotFoundError as error:
             with suppress(TxlogError):
@@ -613,19 +657,24 @@ class Catalog:
                 reason=f"another table has replaced {row.name} in its folder",
                 remedy="Drop the name, and register the folder",
             )
+        is_taken = row.managed is None and managed_kind(table.snapshot) is not None
+        if is_taken and self._finished_taking_in(row):
+            return self._open(self._row(row.name), version, branch)
         return table
 
-    def _was_released(self, row: TableRow) -> bool:
-        """Return whether a release of a table ended before its last step."""
-        if row.managed is None:
+    def _finished_taking_in(self, row: TableRow) -> bool:
+        """Finish taking in a table whose log says that this catalog manages it; false if not so."""
+        if row.managed is not None:
             return False
-        try:
-            snapshot = load_snapshot(PublishedStore(open_store(row.location, self._options)))
-        except TxlogError:
+        snapshot = load_snapshot(PublishedStore(open_store(row.location, self._options)))
+        kind = managed_kind(snapshot)
+        if kind is None or catalog_of(snapshot) != self._id:
             return False
-        return managed_kind(snapshot) is None
+        return self._database.manage(row.table_id, kind, snapshot.version)
 
-    def _take(self, name: str, table: Table, managed: Managed | Literal[False]) -> Table:
+    def _take(
+        self, name: str, table: Table, managed: Managed | Literal[False], *, is_own: bool
+    ) -> Table:
         row = TableRow(
             table_id=table.snapshot.metadata.id,
             name=name,
@@ -634,7 +683,9 @@ class Catalog:
             latest_version=None,
             created_ms=REAL.now_ms(),
             dropped_ms=None,
+            is_own=is_own,
         )
+        self._require_apart(row.location, row.table_id)
         try:
             self._database.add(row)
         except AlreadyExistsError:
@@ -656,9 +707,27 @@ class Catalog:
         if self._database.table(require_name(name)) is not None:
             raise _exists(name)
 
+    def _require_apart(self, location: str, table_id: str | None = None) -> None:
+        """Raise if a place is that of another table, or inside or around it.
+
+        Raises
+        ------
+        AlreadyExistsError
+            It is. A vacuum or a purge of one would delete files of the other.
+        """
+        for row in (*self._database.tables(), *self._database.tables(dropped=True)):
+            if row.table_id != table_id and _overlap(row.location, location):
+                raise AlreadyExistsError(
+                    path=location,
+                    reason=f"the folder of the table {row.name.strip() or row.table_id} is there, "
+                    "inside it or around it",
+                    remedy="Choose another place. If that table was moved or deleted, drop and "
+                    "purge its name first",
+                )
+
     def _place_of(self, name: str) -> str:
         """Return a folder for a new table: that of its name, unless a table is there already."""
-        place = "/".join([self._location.rstrip("/"), *name.split(".")])
+        place = f"{self._location.rstrip('/')}/{name}"  # Not nested: a.b is no folder in a.
         rows = (*self._database.tables(), *self._database.tables(dropped=True))
         if place in {row.location for row in rows} or Table.exists(place, self._options):
             return f"{place}-{REAL.uuid()[:8]}"
@@ -694,6 +763,12 @@ def _location_of(
         reason="the catalog is new, and its database is not a file",
         remedy="Pass the folder for its tables",
     )
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return whether two places are the same, or one is inside the other. Pure."""
+    a, b = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
+    return a.startswith(b) or b.startswith(a)
 
 
 def _require_managed(managed: object) -> None:

@@ -93,6 +93,7 @@ def changed_by(statement: str) -> Statement | None:
         return None
     if node.args.get("with_") or node.args.get("with"):
         raise _unfit("WITH is possible in queries only")
+    _require_plain(node)
     if isinstance(node, exp.Delete) and not node.args.get("using"):
         return Statement(_name(node.this), "DELETE", _where(node))
     if isinstance(node, exp.Update) and not node.args.get("from_"):
@@ -115,6 +116,26 @@ def changed_by(statement: str) -> Statement | None:
             text = f"SELECT * FROM ({text})"
         return Statement(_name(into), "INSERT", rows=text, columns=columns)
     raise _unfit(f"{node.key.upper()} is not one of SELECT, DELETE, UPDATE and INSERT")
+
+
+# What a statement may have. Everything else that is written in it would be ignored.
+_KNOWN = {
+    "delete": {"this", "where"},
+    "update": {"this", "expressions", "where"},
+    "insert": {"this", "expression"},
+}
+
+
+def _require_plain(node: Any) -> None:
+    """Raise if a statement has a clause that has no effect here."""
+    known = _KNOWN.get(node.key)
+    if known is None:
+        return
+    for name, value in node.args.items():
+        if value and name not in known:
+            raise _unfit(f"{node.key.upper()} with {name.strip('_')} is not possible")
+    if alias := getattr(node.this, "alias", ""):
+        raise _unfit(f"{node.key.upper()} gives the table the other name {alias}")
 
 
 def _where(node: Any) -> str | None:

@@ -15,10 +15,10 @@ from txlog.base.errors import (
 )
 from txlog.catalog.moment import CatalogSnapshot
 from txlog.catalog.statements import changed_by
-from txlog.commit.app_versions import AppVersion
+from txlog.commit.app_versions import AnyAppVersion, AppVersion
 from txlog.commit.group import Member, Terms, commit_group
 from txlog.commit.intent import Reads, UserMetadata
-from txlog.commit.operation import Outcome
+from txlog.commit.operation import Operation, Outcome
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import Where, as_expression
 from txlog.expressions.tree import Or
@@ -79,6 +79,7 @@ class CatalogTransaction:
         self.skipped = options.is_recorded()
         self._cut = cut  # The moment of all reads.
         self._tables: dict[str, TransactionTable] = {}  # By id.
+        self._is_closed = False
 
     def __repr__(self) -> str:
         names = ", ".join(table.name for table in self._tables.values())
@@ -94,6 +95,7 @@ class CatalogTransaction:
         UnsupportedFeatureError
             The catalog does not manage the table.
         """
+        self._require_open()
         row, _ = self._cut.row(name)
         if row.table_id in self._tables:
             return self._tables[row.table_id]
@@ -120,19 +122,31 @@ class CatalogTransaction:
         InvalidInputError
             The text is another statement, or is not SQL.
         """
+        self._require_open()
         change = changed_by(statement)
         names = _Names(self)
         if change is None:
             return sql(statement, names)
         return change.run(self[change.table], lambda query: sql(query, names))
 
+    def _close(self) -> None:
+        self._is_closed = True
+        for table in self._tables.values():
+            table.is_closed = True
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise _ended()
+
     def _give_up(self, error: BaseException) -> None:
         """Delete what was written for the changes, after an error in the block."""
+        self._close()
         for table in self._tables.values():
             clean_after(error, table.operation.discard)
 
     def _commit_all(self) -> None:
         """Commit all tables, or none of them."""
+        self._close()
         tables = list(self._tables.values())
         if self.skipped:
             self.outcomes = {
@@ -158,6 +172,7 @@ class CatalogTransaction:
             self._options.user_metadata,
             # What was read may be part of the changes.
             redoes=not has_read,
+            is_strict=is_strict,
         )
         done = commit_group(members, terms)
         self.skipped = done is None
@@ -171,6 +186,12 @@ class CatalogTransaction:
         self.outcomes = outcomes
         for member in members:
             follow_up(member)
+
+
+def _ended() -> InvalidInputError:
+    return InvalidInputError(
+        reason="the block of the transaction has ended", remedy="Begin another transaction"
+    )
 
 
 def follow_up(member: Member) -> None:
@@ -192,6 +213,14 @@ class TransactionTable(TableTransaction):
         self.base = table.snapshot
         self.opened = table
         self.reads = Reads()
+        self.is_closed = False
+
+    def _run(
+        self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
+    ) -> Outcome:
+        if self.is_closed:
+            raise _ended()
+        return super()._run(operation, txn, user_metadata)
 
     def __repr__(self) -> str:
         return f"<txlog.TransactionTable {self.name}: {self.operation!r}>"

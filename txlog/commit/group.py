@@ -17,10 +17,12 @@ from txlog.base.effects import REAL
 from txlog.base.errors import (
     CommitConflictError,
     DuplicateKeyError,
+    InvalidInputError,
     OutcomeUnknownError,
     RetriesExhaustedError,
     StoreError,
     TxlogError,
+    resource_errors,
     tidied,
 )
 from txlog.commit.app_versions import AnyAppVersion, with_txn
@@ -46,8 +48,10 @@ from txlog.commit.operation import (
     discarding,
     execute,
     intent_of,
+    is_rehearsing,
     landed,
     require_table_writable,
+    require_user_metadata,
 )
 from txlog.log.names import commit_name, log_path
 from txlog.snapshot.commits import Commit
@@ -120,6 +124,7 @@ class Terms:
     txn: AnyAppVersion | None = None
     user_metadata: UserMetadata | None = None
     redoes: bool = True
+    is_strict: bool = False  # Whether what was read must not have changed, either.
     deadline_s: float = DEADLINE_S
 
 
@@ -147,6 +152,10 @@ def commit_group(members: Sequence[Member], terms: Terms) -> list[Done] | None:
         for member in members:
             stack.enter_context(discarding(member.operation.discard))
             stack.enter_context(discarding(partial(_discard_companions, member)))
+        stack.enter_context(resource_errors())
+        require_user_metadata(terms.user_metadata)
+        if is_rehearsing():
+            return _rehearsed(members)
         committed = _until_ratified(members, terms)
     for member in members:
         for companion in member.companions:
@@ -167,6 +176,18 @@ def commit_group(members: Sequence[Member], terms: Terms) -> list[Done] | None:
         else:
             done.append(landed(member.operation, result))
     return None if committed is None else done
+
+
+def _rehearsed(members: Sequence[Member]) -> list[Done]:
+    """Ask the operations for their intents, and commit nothing."""
+    done = []
+    for member in members:
+        intent = intent_of(member.operation, member.snapshot)
+        metrics = {} if intent is None else intent.metrics
+        outcome = Outcome(member.operation.name, None, metrics, rehearsed=intent is not None)
+        tidied(member.operation.discard)
+        done.append(Done(outcome, member.snapshot))
+    return done
 
 
 def _discard_companions(member: Member) -> None:
@@ -220,6 +241,8 @@ def _decide(member: Member, terms: Terms, own: set[str]) -> None:
     `own` are the ids of the tables that take part; of two companions for one table, one does.
     """
     txn = member.txn or terms.txn
+    if txn is not None:
+        _require_later(member, txn)
     require_table_writable(member.snapshot, removes_rows=member.operation.removes_rows)
     intent = intent_of(member.operation, member.snapshot)
     if intent is not None:
@@ -227,12 +250,12 @@ def _decide(member: Member, terms: Terms, own: set[str]) -> None:
             intent = replace(intent, metrics={**intent.metrics, **more})
         if terms.user_metadata is not None:
             intent = replace(intent, user_metadata=terms.user_metadata)
-        if more := member.operation.side_metrics():
-            intent = replace(intent, metrics={**intent.metrics, **more})
         if txn is not None:
             intent = with_txn(intent, txn, member.context.effects)
         if member.reads:
             intent = replace(intent, reads=_united(intent.reads, member.reads))
+    elif terms.is_strict:  # That it has nothing to change may rest on what it read, too.
+        member.reads = _united(member.reads, member.operation.read())
     member.intent = intent
     member.base = member.snapshot
     before, member.companions = member.companions, []
@@ -251,6 +274,21 @@ def _decide(member: Member, terms: Terms, own: set[str]) -> None:
         own.add(added.table_id)
         _decide(added, replace(terms, txn=None), own)
         member.companions.append(added)
+
+
+def _require_later(member: Member, txn: AnyAppVersion) -> None:
+    """Raise if a table has recorded the version of an application, and the catalog has not.
+
+    The commit would lower what the table has recorded, and a later run would repeat itself.
+    """
+    recorded = member.snapshot.transaction_version(txn[0])
+    if recorded is not None and recorded >= txn[1]:
+        raise InvalidInputError(
+            argument="txn",
+            reason=f"{member.name} has recorded version {recorded} of the application {txn[0]!r}, "
+            "by a write outside of transactions of the catalog",
+            remedy="Use one application id for transactions, and another one for other writes",
+        )
 
 
 def _joins(context: Context, terms: Terms, own: set[str]) -> bool:
@@ -340,8 +378,12 @@ def _ratified(
         )
     except UnknownAnswerError as lost:
         answer = "ratified" if _is_ratified(terms.database, staged, lost) else "lost"
-    except TxlogError:
-        _unstage(changed, staged)
+    except BaseException as error:
+        # Without memory, nobody knows how far the database came.
+        if isinstance(error, TxlogError):
+            _unstage(changed, staged)
+        elif isinstance(error, MemoryError):
+            raise _unknown(terms.database, staged, "memory ran out") from error
         raise
     if answer != "ratified":
         _unstage(changed, staged)
@@ -358,14 +400,20 @@ def _is_ratified(
     with suppress(StoreError):
         found = database.ratified_as(staged[0]) if staged else None
     if found is None:  # The database may still be at work on them.
-        raise OutcomeUnknownError(
-            path=database.place,
-            version=staged[0].version if staged else None,
-            reason=lost.cause.reason or lost.cause.summary,
-            remedy="Open the tables and look for the transaction in their history before you "
-            "write again. All of them have it, or none",
-        ) from lost
+        raise _unknown(database, staged, lost.cause.reason or lost.cause.summary) from lost
     return found
+
+
+def _unknown(
+    database: CatalogDatabase, staged: Sequence[Proposed], reason: str
+) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        path=database.place,
+        version=staged[0].version if staged else None,
+        reason=reason,
+        remedy="Open the tables and look for the transaction in their history before you "
+        "write again. All of them have it, or none",
+    )
 
 
 def _unstage(changed: Sequence[Member], staged: Sequence[Proposed]) -> None:

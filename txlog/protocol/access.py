@@ -234,6 +234,13 @@ def require_writable(
             reason="all writers of the table must go through its catalog",
             remedy="Open it by its name in its catalog",
         )
+    if guarded and not is_stamped(protocol, metadata):
+        raise UnsupportedFeatureError(
+            path=path,
+            features=("inCommitTimestamp",),
+            reason="a table that a catalog manages needs in-commit timestamps",
+            remedy="Let the property be true, or let the table out of its catalog first",
+        )
     lacking = sorted(name for name in features if not _can_write(FEATURES.get(name), name, active))
     if lacking:
         raise UnsupportedFeatureError(

@@ -31,6 +31,8 @@ CATALOG = "txlog.catalog"
 """The storage option with the URL of a catalog's database, for its tables."""
 
 Managed = Literal["all", "writes"]
+LEAVING = "leaving"
+"""The kind of a table whose last commit through the catalog is ratified: no other one follows."""
 Ratification = Literal["ratified", "lost", "recorded"]
 
 _FORMAT = "1"
@@ -43,6 +45,7 @@ class Ratified(NamedTuple):
     latest_version: int
     # Those that are not published: version → path of the staged commit, relative to `_delta_log`.
     staged: Mapping[int, str] = MappingProxyType({})
+    is_leaving: bool = False  # Whether the catalog lets the table out, so no commit follows.
 
 
 class Proposed(NamedTuple):
@@ -52,6 +55,7 @@ class Proposed(NamedTuple):
     version: int
     staged: str  # Its path, relative to `_delta_log`.
     is_whole: bool = False  # Whether all earlier commits were seen under their final names.
+    is_last: bool = False  # Whether the catalog lets the table out with it.
 
 
 class TableRow(NamedTuple):
@@ -60,10 +64,11 @@ class TableRow(NamedTuple):
     table_id: str  # The id of the Delta table.
     name: str
     location: str
-    managed: Managed | None
+    managed: Managed | Literal["leaving"] | None
     latest_version: int | None  # None: the catalog does not manage the table.
     created_ms: int
     dropped_ms: int | None
+    is_own: bool = False  # Whether the catalog made the table's folder.
 
 
 class RatifiedCommit(NamedTuple):
@@ -147,7 +152,8 @@ class CatalogDatabase:
         """Return the table with a name, in any case, or None."""
         rows = self._database.tables
         with self._reading() as run:
-            row = run(rows.select().where(rows.c.folded == _folded(name))).first()
+            is_it = (rows.c.folded == _folded(name)) & rows.c.dropped_ms.is_(None)
+            row = run(rows.select().where(is_it)).first()
         return None if row is None else _table_row(row)
 
     def table_of(self, table_id: str) -> TableRow | None:
@@ -190,8 +196,20 @@ class CatalogDatabase:
             changes["folded"] = _folded(changes["name"])
         if changes.get("dropped_ms") is not None:  # The name is free again.
             changes["folded"] = f"\n{table_id}"
+        is_it = rows.c.table_id == table_id
+        if "name" in changes and "dropped_ms" not in changes:
+            is_it &= rows.c.dropped_ms.is_(None)  # A dropped table must not take a name.
         with self._changing() as run:
-            result = run(rows.update().where(rows.c.table_id == table_id).values(**changes))
+            result = run(rows.update().where(is_it).values(**changes))
+            return bool(result.rowcount == 1)
+
+    def claim(self, table_id: str, dropped_ms: int) -> bool:
+        """Claim a dropped table for a purge: it cannot be brought back; false if it was."""
+        rows = self._database.tables
+        is_it = (rows.c.table_id == table_id) & (rows.c.dropped_ms == dropped_ms)
+        with self._changing() as run:
+            # A name that no user can write.
+            result = run(rows.update().where(is_it).values(name=f"\n{table_id}"))
             return bool(result.rowcount == 1)
 
     def manage(self, table_id: str, managed: Managed, latest_version: int) -> bool:
@@ -203,17 +221,38 @@ class CatalogDatabase:
                 .where(rows.c.table_id == table_id, rows.c.managed.is_(None))
                 .values(managed=managed, latest_version=latest_version)
             )
+            if result.rowcount == 1:
+                self._note(run, table_id, latest_version)
             return bool(result.rowcount == 1)
+
+    def accept(self, table_id: str, latest_version: int) -> None:
+        """Take a version as the last ratified one: a log has it, and the catalog does not."""
+        rows = self._database.tables
+        is_it = (rows.c.table_id == table_id) & (rows.c.latest_version < latest_version)
+        with self._changing() as run:
+            if run(rows.update().where(is_it).values(latest_version=latest_version)).rowcount:
+                self._note(run, table_id, latest_version)
+
+    def _note(self, run: Callable[..., Any], table_id: str, version: int) -> None:
+        """Note a version that exists already, with its place in the order of the catalog."""
+        commits = self._database.commits
+        is_it = (commits.c.table_id == table_id) & (commits.c.version == version)
+        run(commits.delete().where(is_it))
+        sequence, at_ms = self._tick(run)
+        values = {"table_id": table_id, "version": version, "sequence": sequence, "at_ms": at_ms}
+        run(commits.insert().values(**values))
 
     def release(self, table_id: str, latest_version: int | None) -> bool:
         """End managing a table; return false if it is managed and has another latest version."""
-        rows = self._database.tables
+        rows, commits = self._database.tables, self._database.commits
         with self._changing() as run:
             result = run(
                 rows.update()
                 .where(rows.c.table_id == table_id, rows.c.latest_version == latest_version)
                 .values(managed=None, latest_version=None)
             )
+            if result.rowcount == 1:  # From now on the log alone knows the times of versions.
+                run(commits.delete().where(commits.c.table_id == table_id))
             return bool(result.rowcount == 1)
 
     def forget(self, table_id: str) -> None:
@@ -239,7 +278,10 @@ class CatalogDatabase:
             commits,
             (commits.c.table_id == rows.c.table_id) & commits.c.staged.is_not(None),
         )
-        columns = rows.c.latest_version, rows.c.dropped_ms, commits.c.version, commits.c.staged
+        columns = (
+            rows.c.latest_version, rows.c.dropped_ms, rows.c.managed, commits.c.version,
+            commits.c.staged,
+        )  # fmt: skip
         query = joined.select().with_only_columns(*columns).where(rows.c.table_id == table_id)
         with self._reading() as run:
             found = run(query).all()
@@ -251,7 +293,7 @@ class CatalogDatabase:
                 remedy="Open the table again by its name in the catalog",
             )
         staged = {row.version: row.staged for row in found if row.staged is not None}
-        return Ratified(found[0].latest_version, staged)
+        return Ratified(found[0].latest_version, staged, found[0].managed == LEAVING)
 
     def ratify(
         self,
@@ -307,12 +349,15 @@ class CatalogDatabase:
             return (
                 (tables.c.table_id == table_id)
                 & (tables.c.latest_version == version)
+                & (tables.c.managed != LEAVING)
                 & tables.c.dropped_ms.is_(None)
             )
 
         for one in proposed:
             is_next = stands_at(one.table_id, one.version - 1)
-            changed = tables.update().where(is_next).values(latest_version=one.version)
+            leaving = {"managed": LEAVING} if one.is_last else {}
+            values = {"latest_version": one.version, **leaving}
+            changed = tables.update().where(is_next).values(**values)
             if run(changed).rowcount != 1:
                 raise _UndoneError("lost")
             if one.is_whole:
@@ -542,6 +587,7 @@ def _opened(url: str) -> _Database:
             sql.Column("latest_version", long),
             sql.Column("created_ms", long, nullable=False),
             sql.Column("dropped_ms", long),
+            sql.Column("is_own", sql.Boolean, nullable=False),
         ),
         commits=table(
             "commits",

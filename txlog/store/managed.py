@@ -49,6 +49,7 @@ class ManagedStore(ForwardingStore):
     inner: Store
     database: CatalogDatabase
     table_id: str
+    is_last: bool = False  # Whether the catalog lets the table out with the next commit.
 
     @property
     def is_managed(self) -> bool:  # type: ignore[override]
@@ -84,7 +85,8 @@ class ManagedStore(ForwardingStore):
         name = f"{STAGED_FOLDER}/{version:020d}.{REAL.uuid()}.json"
         self.inner.write_new(log_path(name), data)
         is_whole = is_there(self.inner, log_path(commit_name(version - 1)))
-        return Proposed(self.table_id, version, name, is_whole and not is_far(self.inner))
+        is_whole = is_whole and not is_far(self.inner)
+        return Proposed(self.table_id, version, name, is_whole, self.is_last)
 
     def unstage(self, proposed: Proposed) -> None:
         """Delete a staged commit that was not ratified."""
@@ -118,9 +120,16 @@ class ManagedStore(ForwardingStore):
         if version is None:
             self._require_published(path)
             return self.inner.put_if_absent(path, data)
-        latest = self._published().latest_version
+        known = self._published()
+        latest = known.latest_version
         if version <= latest:
             return "exists"
+        if known.is_leaving:
+            raise NotFoundError(
+                path=self.root,
+                reason="the catalog lets the table out: its commits no longer go through it",
+                remedy="Open the table again",
+            )
         if version > latest + 1:  # The writer has read a version that the catalog does not know.
             raise self._behind(latest, version - 1)
         proposed = self.stage(version, data)
@@ -160,6 +169,10 @@ class ManagedStore(ForwardingStore):
         """Return the catalog's answer, without the commits that are or could be published now."""
         answer = self.database.ratified(self.table_id)
         staged = {v: name for v, name in answer.staged.items() if not self._is_public(v, name)}
+        if is_far(self.inner) and len(staged) < len(answer.staged):
+            # Who published them could not say so. Before a clean-up deletes the copies, it is said.
+            with suppress(TxlogError):
+                self.database.published(self.table_id, [*(answer.staged.keys() - staged.keys())])
         if not staged:
             return answer._replace(staged={})
         try:
@@ -172,6 +185,10 @@ class ManagedStore(ForwardingStore):
         return not is_there(self.inner, log_path(staged)) and is_there(
             self.inner, log_path(commit_name(version))
         )
+
+    def require_published(self, version: int) -> None:
+        """Raise unless all commits up to a version are under their final names."""
+        self._require_published(log_path(f"{version:020d}.checkpoint.parquet"))
 
     def _require_published(self, path: str) -> None:
         """Raise before a checkpoint, or the like, of a version that is not published."""
@@ -215,7 +232,10 @@ class ManagedStore(ForwardingStore):
             return self.inner.read(path)
         except NotFoundError:
             staged = self._staged_as(path)
-            return self.inner.read(staged or path)
+            try:
+                return self.inner.read(staged or path)
+            except NotFoundError:  # It was published meanwhile.
+                return self.inner.read(path)
 
     def info(self, path: str) -> ObjectInfo:
         """Return the name, size and time of a file."""
@@ -223,7 +243,10 @@ class ManagedStore(ForwardingStore):
             return self.inner.info(path)
         except NotFoundError:
             staged = self._staged_as(path)
-            info = self.inner.info(staged or path)
+            try:
+                info = self.inner.info(staged or path)
+            except NotFoundError:  # It was published meanwhile.
+                info = self.inner.info(path)
             return info._replace(name=path.rpartition("/")[2])
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
@@ -269,9 +292,16 @@ class ManagedStore(ForwardingStore):
         for version, staged in answer.staged.items():
             own = commit_name(version)
             if own >= name:
-                info = self.inner.info(log_path(staged))
+                info = self._info(staged, own)
                 found[own] = info._replace(name=own)  # type: ignore[assignment]
         return sorted(found.values(), key=itemgetter(0))
+
+    def _info(self, staged: str, own: str) -> ObjectInfo:
+        """Return the size and time of a staged commit, which may be published meanwhile."""
+        try:
+            return self.inner.info(log_path(staged))
+        except NotFoundError:
+            return self.inner.info(log_path(own))
 
     # Files that follow commits -----------------------------------------------------------------
 

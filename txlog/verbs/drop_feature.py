@@ -52,7 +52,14 @@ from txlog.protocol.access import (
     features_of,
     lowest_protocol,
 )
-from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, CLUSTERING, FEATURES, REQUIRES
+from txlog.protocol.features import (
+    ACTIVATION,
+    CATALOG_MANAGED,
+    CLUSTERING,
+    FEATURES,
+    REQUIRES,
+    THROUGH_CATALOG,
+)
 from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.properties import DROPPED, dropped_columns, unique_keys
 from txlog.scan.plan import plan_scan
@@ -379,7 +386,8 @@ def _require_droppable(base: Snapshot, feature: str, features: Iterable[str]) ->
             remedy=f"Choose from {', '.join(sorted(features))}" if features else "It has none",
         )
     users = sorted(name for name in features if feature in REQUIRES.get(name, ()))
-    if users or feature in CATALOG_MANAGED:
+    through = THROUGH_CATALOG & {*features}
+    if users or feature in CATALOG_MANAGED | through:
         who = ", ".join(users) or "its catalog"
         raise UnsupportedFeatureError(
             path=base.root,

@@ -366,7 +366,7 @@ def _staged(store: Store, now_ms: int) -> list[dict[str, Any]]:
     if not found:
         return []
     # Asked after the listing: what was ratified meanwhile is in the answer, or published.
-    latest, needed = store.database.ratified(store.table_id)
+    latest, needed, _ = store.database.ratified(store.table_id)
     names = {name.rpartition("/")[2] for name in needed.values()}
 
     def why(info: ObjectInfo) -> str | None:

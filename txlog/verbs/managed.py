@@ -64,9 +64,9 @@ class TakeIn(Operation):
                 remedy="Let it out of that catalog first, with the catalog's method release",
             )
         names = {_FEATURES[self._kind], "inCommitTimestamp", GROUPS}
-        configuration = {
-            **base.metadata.configuration, STAMPS: "true", CATALOG_ID: self._catalog_id,
-        }  # fmt: skip
+        stamped = {STAMPED: "true"} if base.is_active("inCommitTimestamp") else {}
+        own = {STAMPS: "true", CATALOG_ID: self._catalog_id, **stamped}
+        configuration = {**base.metadata.configuration, **own}
         return Intent(
             operation=self.name,
             kind="protocol",
