@@ -330,7 +330,8 @@ class Catalog:
     def purge(self, retention_days: float = RETENTION_DAYS, *, dry_run: bool = True) -> list[str]:
         """Forget tables that were dropped before some days, and delete the files of their folders.
 
-        Files outside of the catalog's location are not deleted: those tables were registered.
+        Files stay if the catalog did not make the folder, or if another table is there, another
+        catalog manages the table, or a clone that is registered needs them.
 
         Returns
         -------
@@ -448,7 +449,11 @@ class Catalog:
         return CatalogBranches(self.snapshot, Terms(self._database, self._id))
 
     def snapshot(self) -> CatalogSnapshot:
-        """Return all tables as they are at one moment."""
+        """Return all tables as they are at one moment.
+
+        A table that the catalog does not manage has the version that is its latest when it is
+        opened.
+        """
         rows = self._database.tables()
         return CatalogSnapshot(self._open, {row.name: (row, row.latest_version) for row in rows})
 
