@@ -435,3 +435,29 @@ def test_identity_values_that_are_taken_again_are_checked_again() -> None:
     kept = [json.loads(row)["n"] for row in txlog.Table(uri).to_arrow()["row"].to_pylist()]
     assert sorted(written + kept) == [1, 2, 3, 7, 8]
     assert kept
+
+
+def test_a_value_that_no_partition_can_have_is_the_fault_of_its_row() -> None:
+    schema = pa.schema({"d": pa.date32(), "b": pa.binary(), "x": pa.int64()})
+    for name in ("d", "b"):
+        table = txlog.Table.create(
+            f"memory://quarantine-{next(FRESH)}", schema, partition_by=[name]
+        )
+        uri = f"memory://quarantine-{next(FRESH)}"
+        rows = {"d": pa.array([2**31 - 1, 0], pa.date32()), "b": [b"\xff", b"a"], "x": [1, 2]}
+        table.append(pa.table(rows), on_error="quarantine", quarantine=uri)
+        assert table.to_arrow()["x"].to_pylist() == [2]
+        (kept,) = txlog.Table(uri).to_arrow().to_pylist()
+        assert (kept["rule"], kept["name"]) == ("VALUE", name)
+        assert json.loads(kept["row"]) == {"d": 2**31 - 1, "b": "/w==", "x": 1}
+
+
+def test_long_rows_at_fault_are_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txlog.data_files.row_json._PART_BYTES", 1)
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    data = table_of([ROW, {**ROW, "n": None}, {**ROW, "x": 7.0, "k": 3}])
+    table.append(data, on_error="quarantine", quarantine=uri)
+    kept = txlog.Table(uri).to_arrow().to_pylist()
+    assert {(one["rule"], json.loads(one["row"])["k"]) for one in kept} == {
+        ("NOT NULL", 1), ("CHECK", 3),
+    }  # fmt: skip

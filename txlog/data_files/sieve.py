@@ -32,11 +32,12 @@ from txlog.schema.numbers import is_number
 from txlog.schema.types import (
     ArrayType,
     MapType,
+    PrimitiveType,
     StructField,
     StructType,
     type_name,
 )
-from txlog.stats.partition import is_emptied, without_empty
+from txlog.stats.partition import code_partition_values, is_emptied, without_empty
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion
@@ -67,6 +68,19 @@ class Faults:
     faults: tuple[Fault, ...]
     of_row: Indices  # The number of each row's fault in `faults`.
 
+
+_WITHOUT_TEXT = tuple(
+    PrimitiveType(name)
+    for name in (
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "timestamp_nanos",
+        "timestamp_nanos_ntz",
+    )
+)
+"""The types some of whose values a partition cannot have: far years, bytes that are no text."""
 
 Take = Callable[[pa.RecordBatch, Faults], None]
 """Takes the rows of a batch that are at fault; the batch has all rows, as they were given."""
@@ -167,7 +181,16 @@ def _passed(plan: WritePlan, fitting: Fitting, batch: pa.RecordBatch) -> pa.Reco
     """Return rows as they are written; errors as for `WritePlan.checked`."""
     rows = fitting.rows(batch)
     (passed,) = plan.satisfied(iter([rows]))
+    for field in _formatted(plan):
+        code_partition_values(passed.column(field.name), field.type)
     return passed
+
+
+def _formatted(plan: WritePlan) -> list[StructField]:
+    """Return the partition columns that have values without a text in the log."""
+    names = plan.layout.partition_by
+    fields = [field for field in plan.schema.fields if field.name in names]
+    return [field for field in fields if field.type in _WITHOUT_TEXT]
 
 
 class Found:
@@ -226,6 +249,8 @@ class _Sifting:
         assert rows is not None
         if self._plan.has_sizes:
             halve(self._found, places, rows, self._sized, "TYPE")
+        for field in _formatted(self._plan):
+            self._find_without_text(rows, places, field)
         for rule in self._plan.rules:
             find_broken(self._found, rows, places, rule.predicate, fault_of(rule))
         where = self._plan.replaced
@@ -250,6 +275,15 @@ class _Sifting:
 
     def _halve(self, check: Callable[[pa.RecordBatch], object]) -> None:
         halve(self._found, self._found.open, self._rest(), check, "VALUE")
+
+    def _find_without_text(self, rows: pa.RecordBatch, places: Indices, field: StructField) -> None:
+        _halve_rows(
+            self._found,
+            places,
+            rows,
+            lambda part: code_partition_values(part.column(field.name), field.type),
+            lambda error: _as_fault(error, "VALUE", field.name),
+        )
 
     def _find_empty(self, array: pa.Array, field: StructField) -> None:
         """Find empty texts in a NOT NULL partition column, which a table records as nulls."""

@@ -26,7 +26,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Companion, Operation
 from txlog.data_files.modes import ADDING, WriteModes
-from txlog.data_files.row_json import row_texts
+from txlog.data_files.row_json import row_texts, slices
 from txlog.data_files.sieve import Faults, Rejects
 from txlog.data_files.write import discard_files
 from txlog.data_files.write_plan import AddedFiles, require_still_fits
@@ -104,7 +104,8 @@ class Quarantine(Rejects):
         """Take the rows of a batch that do not fit a version of the table."""
         here, now_ms = self._here.store, self._here.effects.now_ms()
         write = Write(without_secrets(here.root), base.version, operation)
-        self._rows.add(described(batch, faults, write, now_ms))
+        for rows in described(batch, faults, write, now_ms):
+            self._rows.add(rows)
         self._is_kept = False
 
     def at(self, base: Snapshot) -> None:
@@ -290,31 +291,42 @@ class Write:
     operation: str
 
 
-def described(batch: pa.RecordBatch, faults: Faults, write: Write, now_ms: int) -> pa.RecordBatch:
-    """Return the rows of a batch that do not fit, as rows of a quarantine without a batch id."""
+def described(
+    batch: pa.RecordBatch, faults: Faults, write: Write, now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch that do not fit, as rows of a quarantine without a batch id.
+
+    Raises
+    ------
+    InvalidInputError
+        A row is too long for a text.
+    """
     given: dict[str, Any] = {
         "quarantined_at": datetime.fromtimestamp(now_ms / 1000, UTC),
         "table": write.table,
         "version": write.version,
         "operation": write.operation,
     }
-    rows = batch.take(arrow_array(faults.rows))
-    of_row = arrow_array(faults.of_row)
+    bad = batch.take(arrow_array(faults.rows))
     texts: dict[str, list[str | None]] = {
         "rule": [one.rule for one in faults.faults],
         "name": [one.name for one in faults.faults],
         "reason": [one.reason for one in faults.faults],
     }
-    arrays = []
-    for field in COLUMNS:
-        if field.name == "row":
-            arrays.append(row_texts(rows))
-        elif field.name in texts:
-            arrays.append(arrow_array(texts[field.name], pa.string()).take(of_row))
-        else:
-            value = pa.scalar(given.get(field.name), field.type)
-            arrays.append(pa.repeat(value, len(faults.rows)))
-    return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
+    start = 0
+    for rows in slices(bad):
+        of_row = arrow_array(faults.of_row[start : start + rows.num_rows])
+        start += rows.num_rows
+        arrays = []
+        for field in COLUMNS:
+            if field.name == "row":
+                arrays.append(row_texts(rows))
+            elif field.name in texts:
+                arrays.append(arrow_array(texts[field.name], pa.string()).take(of_row))
+            else:
+                value = pa.scalar(given.get(field.name), field.type)
+                arrays.append(pa.repeat(value, rows.num_rows))
+        yield pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
 
 
 class Spool:

@@ -184,7 +184,8 @@ def sifting_task(
     spool = Spool()
 
     def take(batch: pa.RecordBatch, faults: Faults) -> None:
-        spool.add(described(batch, faults, refused.write, REAL.now_ms()))
+        for rows in described(batch, faults, refused.write, REAL.now_ms()):
+            spool.add(rows)
 
     plan = counting(target.plan) if target.numbered else target.plan
     adds = plan.write(Context(target.store), reader, sieve=sieve_into(take))
