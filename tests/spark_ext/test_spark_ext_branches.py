@@ -90,3 +90,21 @@ def test_streams(spark: "SparkSession", uri: str, tmp_path: Path) -> None:
 def test_the_delta_table(spark: "SparkSession", uri: str) -> None:
     table = DeltaTable.forPath(spark, uri, OPTIONS)
     assert sorted(row.id for row in table.toDF().collect()) == [1, 2, 3, 4]
+
+
+def test_the_branch_is_an_option_of_the_source(
+    spark: "SparkSession", uri: str, tmp_path: Path
+) -> None:
+    read = spark.read.format("txlog").option("txlog.branch", "b").load(uri)
+    assert sorted(row.id for row in read.collect()) == [1, 2, 3, 4]
+    writer = frame(spark, 6).write.format("txlog").mode("append")
+    writer.option("txlog.branch", "b").save(uri)
+    assert sorted(rows(uri)) == [1, 2, 3, 4, 6]
+    assert rows(uri, None) == MAIN
+    txlog.Table.create(tmp_path / "copy", txlog.Table(uri).to_arrow().schema).branches.create("b")
+    stream = spark.readStream.format("txlog").option("txlog.branch", "b").load(uri)
+    back = stream.writeStream.format("txlog").option("txlog.branch", "b")
+    back = back.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    back.start(str(tmp_path / "copy")).awaitTermination()
+    assert sorted(rows(str(tmp_path / "copy"))) == [1, 2, 3, 4, 6]
+    assert rows(str(tmp_path / "copy"), None) == {}

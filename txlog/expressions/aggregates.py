@@ -48,7 +48,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a check: whether it holds, and the aggregates by their texts."""
+    """The result of a check: whether it holds, and the aggregates by their texts.
+
+    If a value could not be computed, the check does not hold, and `error` among the figures says
+    why.
+    """
 
     holds: bool
     figures: dict[str, Any]
@@ -113,18 +117,32 @@ class Checks:
 
 
 def _checked(check: Check, sums: Sequence[_Sum]) -> Checked:
+    failed = next((one.error for one in sums if one.error is not None), None)
+    if failed is not None:
+        figures = {one.aggregate.text: one.result()[0].as_py() for one in sums if not one.error}
+        return Checked(False, {**figures, "error": failed})
     results = [one.result() for one in sums]
+    figures = {
+        one.aggregate.text: value[0].as_py() for one, value in zip(sums, results, strict=True)
+    }
     names = [f"aggregate {place}" for place in range(len(results))]
     rows = pa.RecordBatch.from_arrays(results, names=names)
     try:
         predicate = bind(check.outer, from_arrow(rows.schema, nulls_as_void=True))
-        holds = bool(is_true(predicate, rows)[0].as_py())
     except InvalidInputError as error:
         raise _misfit(check.text, error) from error
-    figures = {
-        one.aggregate.text: value[0].as_py() for one, value in zip(sums, results, strict=True)
-    }
-    return Checked(holds, figures)
+    try:
+        return Checked(bool(is_true(predicate, rows)[0].as_py()), figures)
+    except _UNCOMPUTED as error:
+        return Checked(False, {**figures, "error": _told(error)})
+
+
+# Values that have no result, such as a division by zero.
+_UNCOMPUTED = (InvalidInputError, pa.ArrowInvalid, ArithmeticError)
+
+
+def _told(error: Exception) -> str:
+    return error.reason if isinstance(error, InvalidInputError) else str(error)
 
 
 def _misfit(text: str, error: InvalidInputError) -> InvalidInputError:
@@ -141,6 +159,7 @@ class _Sum:
 
     def __init__(self, aggregate: Aggregate, schema: StructType, text: str) -> None:
         self.aggregate = aggregate
+        self.error: str | None = None  # Why it cannot be computed.
         self._argument: Expression | None = None
         self._count = 0
         self._total: Any = None
@@ -165,10 +184,16 @@ class _Sum:
         if self._argument is None:
             self._count += rows.num_rows
             return
-        if self.aggregate.kind == "count_if":
-            self._count += pc.sum(is_true(self._argument, rows)).as_py() or 0
+        if self.error is not None:
             return
-        values = flat(evaluate(self._argument, rows))
+        try:
+            if self.aggregate.kind == "count_if":
+                self._count += pc.sum(is_true(self._argument, rows)).as_py() or 0
+                return
+            values = flat(evaluate(self._argument, rows))
+        except _UNCOMPUTED as error:
+            self.error = _told(error)
+            return
         self._type = values.type
         values = values.drop_null()
         self._count += len(values)

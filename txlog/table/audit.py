@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
+    from txlog.snapshot.branches import Branch
     from txlog.snapshot.snapshot import Snapshot
     from txlog.table.branches import TableBranches
 
@@ -54,7 +55,7 @@ class CheckResult:
     """The result of one check of an audit.
 
     `figures` has the value of each aggregate of a check in SQL. Of a function it has what the
-    function returned, as `result`, or the text of its error, as `error`.
+    function returned, as `result`. If a check raised, `error` is the text of its error.
     """
 
     name: str
@@ -76,7 +77,7 @@ class TableAudit(Generic[TableT]):
         self,
         branches: TableBranches,
         name: str,
-        opened: Callable[[str], TableT],
+        opened: Callable[[Branch, Snapshot | None], TableT],
         checks: Mapping[str, str | Callable[[TableT], object]],
         new_rows: Mapping[str, str | Callable[[pa.Table], object]],
         *,
@@ -108,15 +109,28 @@ class TableAudit(Generic[TableT]):
                 remedy="Name each check, and write it in SQL over aggregates or as a function",
             )
         self._branch: TableT | None = None
+        self._entry: Branch | None = None  # Another run may make a branch of the same name.
+        self._is_recorded = False
 
     def __repr__(self) -> str:
         return f"<txlog.TableAudit: {self._name!r}>"
 
     def __enter__(self) -> TableT:
-        if self._replace and self._is_open():
-            self._branches.discard(self._name)
-        self._branches.create(self._name)
-        self._branch = self._opened(self._name)
+        from txlog.commit.app_versions import is_recorded
+        from txlog.snapshot.branches import registry_of
+        from txlog.verbs.branches import CreateBranch, DiscardBranch
+
+        table = self._branches._table
+        create = CreateBranch(self._name)
+        alike = registry_of(table._latest()).like(self._name) if self._replace else None
+        if alike is not None:
+            table._run(DiscardBranch(alike.name, branch_id=alike.id), None, None)
+        table._run(create, None, None)
+        self._entry = create.made
+        assert self._entry is not None
+        self._branch = self._opened(self._entry, None)
+        # The rows are there already, so checks over the table would count them twice.
+        self._is_recorded = is_recorded(self._branch.snapshot, self._txn)
         return self._branch
 
     def __exit__(
@@ -128,15 +142,18 @@ class TableAudit(Generic[TableT]):
         if error is not None:
             clean_after(error, self._discard)
             return
-        branch = self._branch
+        branch, entry = self._branch, self._entry
         assert branch is not None
+        assert entry is not None
         branch.refresh()
-        self.results = self._results(branch)
+        tip = branch.snapshot  # This version is checked, and published.
+        if not self._is_recorded:
+            self.results = self._results(entry, tip)
         failed = [name for name, one in self.results.items() if not one]
         if failed:
             raise AuditFailedError(
                 branch=self._name,
-                version=branch.snapshot.version,
+                version=tip.version,
                 failed=tuple(failed),
                 figures={name: dict(one.figures) for name, one in self.results.items()},
                 reason=f"{len(failed)} of {len(self.results)} checks of the branch {self._name!r} "
@@ -145,38 +162,49 @@ class TableAudit(Generic[TableT]):
             )
         from txlog.verbs.branches import PublishBranch
 
-        publish = PublishBranch(self._name, tip=branch.snapshot.version)
+        publish = PublishBranch(self._name, tip=tip.version, branch_id=entry.id)
         self.outcome = self._branches._table._run(publish, self._txn, self._user_metadata)
         if self.outcome.skipped:  # An earlier run has published the same.
             self._discard()
 
-    def _is_open(self) -> bool:
-        known = self._branches.list()
-        open_ones = known.filter(pc.equal(known["status"], "open"))["name"].to_pylist()
-        return self._name.lower() in (one.lower() for one in open_ones)
-
     def _discard(self) -> None:
-        self._branches.discard(self._name)
+        from txlog.verbs.branches import DiscardBranch
 
-    def _results(self, branch: TableT) -> dict[str, CheckResult]:
-        """Compute all checks, each side with one scan for those in SQL."""
-        snapshot = branch.snapshot
-        first = snapshot.schema.names()[:1]
+        assert self._entry is not None
+        discard = DiscardBranch(self._name, branch_id=self._entry.id)
+        self._branches._table._run(discard, None, None)
+
+    def _results(self, entry: Branch, tip: Snapshot) -> dict[str, CheckResult]:
+        """Compute all checks of a version, each side with one scan for those in SQL."""
+        first = tip.schema.names()[:1]
+
+        def opened() -> TableT:  # Each function may move its own table.
+            return self._opened(entry, tip)
 
         def whole(columns: list[str]) -> Iterator[pa.RecordBatch]:
-            return branch.to_batches(columns or first)
+            return opened().to_batches(columns or first)
 
         def new(_: list[str]) -> Iterator[pa.RecordBatch]:
-            return _added(self._branches.diff(self._name))
+            return _added(self._diff(entry, tip))
 
-        found = _computed(self._checks, snapshot, whole, lambda: branch)
+        found = _computed(self._checks, tip, whole, opened)
         if self._new_rows:
-            found |= _computed(self._new_rows, snapshot, new, lambda: self._new_table())
+            found |= _computed(self._new_rows, tip, new, lambda: self._new_table(entry, tip))
         names = [*self._checks, *self._new_rows]
         return {name: found[name] for name in names}
 
-    def _new_table(self) -> pa.Table:
-        diff = self._branches.diff(self._name)
+    def _diff(self, entry: Branch, tip: Snapshot) -> Diff:
+        from txlog.changes.diff import plan_diff
+        from txlog.snapshot.load import load_snapshot
+        from txlog.store.branches import BranchStore
+
+        context = self._branches._table._context
+        base = load_snapshot(context.store, version=entry.base_version)
+        view = BranchStore.of(context.store, entry.chain)
+        return plan_diff(view, base, tip, engine=context.engine)
+
+    def _new_table(self, entry: Branch, tip: Snapshot) -> pa.Table:
+        diff = self._diff(entry, tip)
         schema = diff.schema.remove(diff.schema.get_field_index(CHANGE_TYPE))
         return pa.Table.from_batches(
             [rows.select(schema.names) for rows in _added(diff)], schema=schema

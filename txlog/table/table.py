@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from txlog.scan.scan import Scan
     from txlog.scan.take import PlanOf
     from txlog.schema.types import StructType
+    from txlog.snapshot.branches import Branch
     from txlog.snapshot.snapshot import Snapshot
     from txlog.snapshot.time_travel import OutOfRange
     from txlog.table.alter import TableAlter
@@ -1430,7 +1431,7 @@ class Table(Handle, RowVerbs):
             Discard an open branch of this name first, such as that of an earlier audit that failed.
         txn, user_metadata
             Of the commit that publishes the branch. If the table records `txn` already, the branch
-            is discarded.
+            is discarded at the end of the block, without the checks.
 
         Raises
         ------
@@ -1439,7 +1440,7 @@ class Table(Handle, RowVerbs):
             stays. The error has the figures of all checks.
         CommitConflictError
             A commit of the table conflicts with the branch, or another writer has changed the
-            branch after the checks. Nothing was published, and the branch stays.
+            branch after the block, or closed it. Nothing was published, and the branch stays.
         AlreadyExistsError
             There is an open branch of this name.
         InvalidInputError
@@ -1452,16 +1453,17 @@ class Table(Handle, RowVerbs):
         from txlog.commit.app_versions import require_app_version
         from txlog.commit.operation import require_user_metadata
         from txlog.snapshot.load import load_snapshot
+        from txlog.store.branches import BranchStore
         from txlog.table.audit import TableAudit
 
         require_app_version(txn)
         require_user_metadata(user_metadata)
 
-        def opened(name: str) -> Table:
-            view, _ = self.branches._view(name)
+        def opened(branch: Branch, at: Snapshot | None) -> Table:
             here = self._context
+            view = BranchStore.of(here.store, branch.chain)
             context = Context(view, here.effects, here.engine, here.time_zone)
-            return Table._of(context, load_snapshot(view))
+            return Table._of(context, load_snapshot(view) if at is None else at)
 
         return TableAudit(
             self.branches,

@@ -109,13 +109,28 @@ class _Closing(Operation):
     keeps_files = True  # The log of the branch stays closed between attempts.
     redo_on = _REDO_ON
 
-    def __init__(self, branch: str) -> None:
+    def __init__(self, branch: str, *, branch_id: str | None = None) -> None:
+        """Take the name of the branch, and its id; None: the branch that has the name now."""
         self._branch = require_branch_name(branch)
+        self._branch_id = branch_id
         self._closed: Branch | None = None  # The branch whose log this operation closed.
 
     def _entry(self, base: Snapshot) -> Branch:
         require_main(self.context.store, self.name)
-        return require_branch(base, self._branch)
+        if self._branch_id is None:
+            return require_branch(base, self._branch)
+        found = registry_of(base).find(self._branch)
+        if found is None or found.id != self._branch_id:
+            another = "" if found is None else ", and made another one of this name"
+            raise CommitConflictError(
+                version=base.version,
+                rule="BRA-61",
+                path=base.root,
+                reason=f"another writer closed the branch {self._branch!r}{another}",
+                remedy="Nothing was changed. Give each run a name of its own, or let one end "
+                "before the next one begins",
+            )
+        return found
 
     def _close(self, branch: Branch, tip: Snapshot) -> bool:
         """Close the log of a branch after a version; False if other commits follow the version."""
@@ -183,6 +198,8 @@ class DiscardBranch(_Closing):
         ------
         NotFoundError
             The table has no open branch of this name.
+        CommitConflictError
+            The branch with the id is closed.
         """
         branch = self._entry(base)
         view = BranchStore.of(self.context.store, branch.chain)
@@ -201,9 +218,11 @@ class PublishBranch(_Closing):
 
     name = "PUBLISH BRANCH"
 
-    def __init__(self, branch: str, *, tip: int | None = None) -> None:
+    def __init__(
+        self, branch: str, *, tip: int | None = None, branch_id: str | None = None
+    ) -> None:
         """Take the branch, and its version that is published; default: its latest one."""
-        super().__init__(branch)
+        super().__init__(branch, branch_id=branch_id)
         self._tip = tip
         self._publication: Publication | None = None
 
@@ -221,7 +240,7 @@ class PublishBranch(_Closing):
             The table has no open branch of this name, or the base of the branch is lost.
         CommitConflictError
             A commit of the table after the base conflicts with the branch, or the branch has
-            another version than the one to publish. Nothing was committed.
+            another version or id than the one to publish. Nothing was committed.
         UnsupportedFeatureError
             The changes of the branch cannot be published; the error says why.
         """

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_PARTITION_BYTES: Threshold = 128 * 1024 * 1024  # Spark's default for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
+BRANCH = "txlog.branch"
+"""The branch of the table, as the storage option of this name."""
 OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 """Options for the range of changes, and for the start of a stream."""
 
@@ -54,14 +56,15 @@ _PROPERTY = "delta."  # The prefix of write options that delta-spark treats as p
 _BY_SPARK = ("path", "paths", "location")
 
 KNOWN = (
-    *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", "timeZone", *_OF_STREAMS,
+    *_BY_SPARK, *STORAGE, BRANCH, *_OF_READING, "maxPartitionBytes", "timeZone", *_OF_STREAMS,
     *_UNKNOWN_TO_STREAMS,
     *_OF_WRITING, *UNKNOWN_TO_WRITES,
 )  # fmt: skip
 """All options with a meaning."""
 
 _FOLDED = {name.lower(): name for name in KNOWN}
-_SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf"}  # Names of Python arguments.
+# Names of Python arguments.
+_SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf", "branch": BRANCH}
 _ALIKE = 0.87  # The least similarity (`difflib`) of a misspelt name to an option.
 
 _LOCAL = re.compile("file:/+")
@@ -256,7 +259,7 @@ class Options:
 
     @property
     def storage(self) -> dict[str, Any]:
-        """The options of the store, which are a JSON object.
+        """The options of the store: a JSON object, and the branch.
 
         There are two names, because Spark hides only options with `secret` in their names when it
         prints the plan of a write.
@@ -266,8 +269,10 @@ class Options:
             raise InvalidInputError(
                 argument=names[1], reason=f"{names[0]} is given too", remedy="Pass only one of them"
             )
+        branch = self.text(BRANCH)
+        own = {} if branch is None else {BRANCH: branch}
         if not names:
-            return {}
+            return own
         try:
             found = orjson.loads(self.text(names[0]) or "")
         except orjson.JSONDecodeError:
@@ -277,7 +282,11 @@ class Options:
             raise InvalidInputError(
                 argument=names[0], reason="a JSON object of options was expected"
             ) from None
-        return found
+        if own and BRANCH in found:
+            raise InvalidInputError(
+                argument=BRANCH, reason=f"{names[0]} has it too", remedy="Pass only one of them"
+            )
+        return found | own
 
     def store(self) -> Store:
         """Return the store of the table that `path` names."""
