@@ -1,6 +1,7 @@
 """Following a table: each version once and in order; waits, ends, tokens, and what may go wrong."""
 
 import json
+import os
 import shutil
 import threading
 from itertools import count
@@ -241,3 +242,85 @@ def test_tokens_and_arguments_that_do_not_fit() -> None:
             table.follow(**arguments)
     table.pins.create("first", version=0)
     assert next(table.follow("first")).version == 0
+
+
+@pytest.mark.spec("STR-61")
+def test_tokens_of_branches() -> None:
+    table = fresh()
+    table.append(xs(2))
+    main = next(table.follow(1)).token
+    table.branches.create("b")
+
+    def on_branch() -> str:
+        branch = txlog.Table(table.uri, branch="b")
+        branch.append(xs(3))
+        token = next(branch.follow(branch.version)).token
+        branch.append(xs(4))
+        (last,) = branch.follow(token=token, timeout_s=0)
+        assert last.version == txlog.Table(table.uri, branch="b").version
+        return token
+
+    first = on_branch()
+    table.branches.create("c")
+    for name, token in ((None, first), ("b", main), ("c", first)):
+        with pytest.raises(txlog.InvalidInputError, match="token is of") as caught:
+            txlog.Table(table.uri, branch=name).follow(token=token)
+        assert caught.value.argument == "token"
+    table.branches.discard("b")
+    table.branches.create("b")
+    on_branch()
+    with pytest.raises(txlog.InvalidInputError, match="token is of the branch"):
+        txlog.Table(table.uri, branch="b").follow(token=first)
+
+
+@pytest.mark.spec("STR-61")
+def test_a_token_that_is_nested_too_deeply() -> None:
+    with pytest.raises(txlog.InvalidInputError, match="not a token"):
+        fresh().follow(token="[" * 100_000)
+
+
+@pytest.mark.spec("STR-63")
+def test_a_table_that_is_removed_is_an_error_at_the_end_of_the_wait(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", xs(1))
+    clock = Clock(lambda: shutil.rmtree(tmp_path / "t", ignore_errors=True))
+    with pytest.raises(txlog.NotFoundError, match="removed"):
+        next(at_clock(table, clock).follow(timeout_s=0.2))
+
+
+@pytest.mark.spec("STR-63")
+def test_a_log_whose_commits_were_replaced_is_noticed_without_metadata(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", xs(1))
+    table.append(xs(2))
+    follower = at_clock(table, Clock()).follow(0)
+    assert [next(follower).version for _ in range(2)] == [0, 1]
+    shutil.rmtree(tmp_path / "t")
+    other = txlog.write(tmp_path / "t", xs(1))
+    for number in range(3):
+        other.append(xs(number))
+    with pytest.raises(txlog.CommitConflictError, match="another table"):
+        next(follower)
+
+
+@pytest.mark.spec("STR-63")
+def test_a_commit_that_was_copied_is_the_same(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", xs(1))
+    follower = at_clock(table, Clock()).follow(0)
+    assert next(follower).version == 0
+    path = tmp_path / "t" / log_path(commit_name(0))
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+    os.utime(path, (1, 1))
+    table.append(xs(2))
+    assert next(follower).version == 1
+
+
+def test_columns_and_rows_of_changes_are_checked_at_the_call() -> None:
+    table = fresh()
+    table.append(xs(2))
+    given: list[dict[str, Any]] = [{"columns": ["y"]}, {"where": "y = 1"}]
+    for arguments in given:
+        for start in (None, 1):
+            with pytest.raises(txlog.TxlogError, match="y"):
+                table.follow(start, changes=True, **arguments)
+    assert next(table.follow(1, changes=True, columns=["x"])).rows.to_arrow().num_rows == 1

@@ -13,9 +13,11 @@ from typing import Any
 from txlog.actions.table import Metadata
 from txlog.base.effects import REAL, Effects
 from txlog.base.errors import CommitConflictError, InvalidInputError, LogCorruptError, NotFoundError
+from txlog.log.names import LogFile, commit_name
 from txlog.snapshot.commits import Commit, is_gone, read_commit
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+from txlog.store.branches import branch_name, chain_of
 from txlog.stream.stream import CommitsAhead, Words
 
 _FORMAT = 1
@@ -35,12 +37,15 @@ class Token:
     table: str  # The table's id.
     next: int  # The version that comes next.
     changes: bool  # Whether the rows of the change feed are followed.
+    branch: str | None = None  # The id of the branch that is followed; None: the table itself.
 
     def __str__(self) -> str:
         """Return the token as text."""
         found = {
             "format": _FORMAT, "table": self.table, "next": self.next, "changes": self.changes
         }  # fmt: skip
+        if self.branch is not None:
+            found["branch"] = self.branch
         return json.dumps(found, separators=(",", ":"))
 
     @classmethod
@@ -56,14 +61,21 @@ class Token:
         if isinstance(text, str):
             try:
                 found = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 found = None
         kinds = {"format": int, "table": str, "next": int, "changes": bool}
+        if isinstance(found, dict) and "branch" in found:
+            kinds["branch"] = str
         if not isinstance(found, dict) or {n: type(v) for n, v in found.items()} != kinds:
             raise _bad_token(f"{text!r} is not a token", "Pass the token of a change, as it is")
         if found["format"] != _FORMAT or found["next"] < 0:
             raise _bad_token(f"{text} is a token of another form", "Follow with the same version")
-        return cls(found["table"], found["next"], found["changes"])
+        return cls(found["table"], found["next"], found["changes"], found.get("branch"))
+
+    @classmethod
+    def at(cls, store: Store, table: str, version: int, *, changes: bool) -> Token:
+        """Return the place before a version of the table or branch that a store shows."""
+        return cls(table, version, changes, _branch_of(store))
 
 
 class Follower:
@@ -81,7 +93,7 @@ class Follower:
         Raises
         ------
         InvalidInputError
-            The token is of another table.
+            The token is of another table, or of another branch.
         NotFoundError
             The version before the place does not exist.
         """
@@ -92,6 +104,13 @@ class Follower:
                 f"the token is of another table (id {at.table}) than the one at {store.root} "
                 f"(id {self._table})",
                 "Pass the token of this table, or follow it anew",
+            )
+        if at.branch != _branch_of(store):
+            raise _bad_token(
+                "the token is of "
+                + ("the table itself" if at.branch is None else f"the branch with id {at.branch}")
+                + f", and this is {branch_name(store) or 'the table itself'}",
+                "Follow what the token is of, or follow anew without it",
             )
         if at.next > latest.version + 1:
             raise NotFoundError(
@@ -106,6 +125,9 @@ class Follower:
         self._head = latest.version
         self._ahead = CommitsAhead(store, pass_over=False, effects=effects, words=WORDS)
         self._found: Commit | None = None
+        self._taken: Commit | None = None
+        self._size = 0  # Of the file of the commit that was taken last.
+        self._found_size = 0
 
     def peek(self) -> Commit | None:
         """Return the commit of the next version, or None if it does not exist yet.
@@ -125,13 +147,20 @@ class Follower:
         """Move past the next version, and return the place after it."""
         assert self._found is not None
         self._head = max(self._head, self._found.version)
+        self._taken, self._size = self._found, self._found_size
         self.at = replace(self.at, next=self._found.version + 1)
         self._ahead.forget_before(self.at.next)
         self._found = None
         return self.at
 
+    def look_again(self) -> Commit | None:
+        """Return what `peek` does, after a listing, which shows whether the table is gone."""
+        self._ahead.list_again()
+        return self.peek()
+
     def _read(self) -> Commit | None:
         looks, version = _LOOKS, self.at.next
+        was_listed = self._ahead.has(version)  # Then one listing had the last one, too.
         exists = version <= self._head
         while True:
             file = self._ahead.find(version, exists=exists)
@@ -148,7 +177,33 @@ class Follower:
                 exists = True
                 continue
             self._require_same_table(commit)
+            if not was_listed:
+                self._require_same_log(commit.version)
+            self._found_size = file.size
             return commit
+
+    def _require_same_log(self, version: int) -> None:
+        """Raise if the commit that was taken last is another one by now."""
+        taken = self._taken
+        if taken is None:
+            return
+        try:
+            info = self._store.info(taken.path)
+            if (info.size, info.modified_ms) == (self._size, taken.modified_ms):
+                return
+            file = LogFile(
+                commit_name(taken.version), "commit", taken.version, info.size, info.modified_ms
+            )
+            now = read_commit(self._store, file)
+        except NotFoundError:  # It was cleaned up.
+            return
+        except LogCorruptError as error:
+            if is_gone(error):
+                return
+            raise
+        same = (taken.info_line, taken.controls, taken.rows)
+        if (now.info_line, now.controls, now.rows) != same:
+            raise other_table(self._store, version)
 
     def _require_same_table(self, commit: Commit) -> None:
         for _, action in commit.controls:
@@ -198,10 +253,17 @@ def waited(
         if timeout_s is not None:
             left_s = timeout_s - (effects.monotonic_s() - waiting_since)
             if left_s <= 0:
-                return
+                if follower.look_again() is None:
+                    return
+                continue
             pause_s = min(pause_s, left_s)
         effects.sleep_s(pause_s)
         wait_s = min(2 * wait_s, poll_s)
+
+
+def _branch_of(store: Store) -> str | None:
+    branch = chain_of(store)
+    return None if branch is None else branch.id
 
 
 def _bad_token(reason: str, remedy: str) -> InvalidInputError:

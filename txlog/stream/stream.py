@@ -128,6 +128,10 @@ class CommitsAhead:
         """The latest version whose commit was listed; -1 for none."""
         return max(self._listed, default=-1)
 
+    def has(self, version: int) -> bool:
+        """Return whether a listing has shown the commit of a version."""
+        return version in self._listed
+
     def list_again(self) -> None:
         """Forget all listed commits, and list the log at the next call."""
         self._listed, self._listed_s = {}, None

@@ -102,6 +102,7 @@ def follow(
     timeout_s: float | None,
     poll_s: float,
     feed: Callable[[TableT], Changes] | None,
+    check: Callable[[Snapshot], object],
 ) -> Iterator[TableChange[TableT]]:
     """Return the versions of a table from one on; arguments and errors as for `Table.follow`.
 
@@ -113,6 +114,8 @@ def follow(
         Opens a version of the table.
     feed
         Returns the rows that a version changed. None: versions are followed.
+    check
+        Raises if the rows of a version have not the columns that `feed` reads.
     """
     last = latest.version if until == "latest" else until
     if last is not None:
@@ -125,6 +128,14 @@ def follow(
         from txlog.changes.changes import require_feed
 
         require_feed(latest)
+    if feed is not None:
+        try:
+            check(latest)
+        except InvalidInputError:
+            if at.next > latest.version:
+                raise
+            # Its columns may have been dropped after the version that comes first.
+            check(snapshot_at(context.store, at.next, catalog=latest.catalog))
     found = waited(follower, last=last, timeout_s=timeout_s, poll_s=poll_s, effects=context.effects)
     return (TableChange(opened, commit, after, feed) for commit, after in found)
 
@@ -146,7 +157,7 @@ def _place(
         if isinstance(start, str):
             start = snapshot_at(context.store, start, catalog=latest.catalog).version
         first = own.version + 1 if start is None else require_whole("start", start)
-        return Token(table, first, changes)
+        return Token.at(context.store, table, first, changes=changes)
     if start is not None:
         raise InvalidInputError(
             argument="token",

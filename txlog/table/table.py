@@ -1173,7 +1173,7 @@ class Table(Handle, RowVerbs):
             There is no such version, or it was cleaned up before it was reached, or the table is
             gone.
         InvalidInputError
-            An argument is wrong, or the token is of another table.
+            An argument is wrong, or the token is of another table, or of another branch.
         CommitConflictError
             Another table has replaced this one.
         UnsupportedFeatureError
@@ -1181,6 +1181,7 @@ class Table(Handle, RowVerbs):
             followed, `change.rows` raises.
         """
         require_flags(changes=changes)
+        from txlog.changes.changes import feed_read_plan
         from txlog.expressions.sql import as_expression
         from txlog.table.follow import follow
 
@@ -1195,6 +1196,9 @@ class Table(Handle, RowVerbs):
         def feed(table: Table) -> Changes:
             return table._feed(table.version, columns, predicate)
 
+        def check(snapshot: Snapshot) -> object:
+            return feed_read_plan(snapshot, columns, predicate)
+
         return follow(
             self._context,
             self._snapshot,
@@ -1206,6 +1210,7 @@ class Table(Handle, RowVerbs):
             timeout_s=timeout_s,
             poll_s=poll_s,
             feed=feed if changes else None,
+            check=check,
         )
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
