@@ -461,3 +461,43 @@ def test_long_rows_at_fault_are_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -
     assert {(one["rule"], json.loads(one["row"])["k"]) for one in kept} == {
         ("NOT NULL", 1), ("CHECK", 3),
     }  # fmt: skip
+
+
+@pytest.mark.spec("CON-33")
+def test_rows_of_a_run_under_other_rules_that_came_first_are_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That run puts its rows into the quarantine after this one has looked there, and stops."""
+    table, uri = fresh(), f"memory://quarantine-{next(FRESH)}"
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": uri, "txn": ("job", 1)}
+    data = table_of([ROW, {**ROW, "n": None}, {**ROW, "x": 7.0}])
+    table.alter.drop_constraint("no_seven")
+    txlog.Table.create(uri, module.COLUMNS)
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise Stopped
+
+    real, seen = module.existing, []
+
+    def look(store: Any) -> Any:
+        found = real(store)
+        if not seen:
+            seen.append(True)
+            with monkeypatch.context() as patch:
+                patch.setattr("txlog.commit.operation._Attempts._committed", only_for(uri, stop))
+                with pytest.raises(Stopped):
+                    table.append(data, **given)
+            assert txlog.Table(uri).count() == 1
+        return found
+
+    monkeypatch.setattr(module, "existing", look)
+    other = txlog.Table(table.uri)
+    other.alter.add_constraint({"no_seven": RULES["no_seven"]})
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "_latest", lambda: table._snapshot)
+        other.append(data, **given)
+    assert other.refresh().count() == 1
+    assert sorted(txlog.Table(uri).to_arrow()["rule"].to_pylist()) == ["CHECK", "NOT NULL"]
