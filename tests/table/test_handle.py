@@ -56,7 +56,7 @@ def test_parts_and_builders_of_a_table_are_shown_in_one_line(tmp_path: Path) -> 
     table = txlog.write(tmp_path / "t", xs(1))
     values = {name: getattr(table, name) for name in dir(table) if not name.startswith("_")}
     parts = {name: repr(value) for name, value in values.items() if hasattr(value, "_table")}
-    assert parts.keys() == {"alter", "indexes", "maintenance", "optimize", "pins"}
+    assert parts.keys() == {"alter", "branches", "indexes", "maintenance", "optimize", "pins"}
     assert parts == {name: f"{table!r}.{name}" for name in parts}
     merge = table.merge(xs(1), "target.x = source.x")
     assert repr(merge) == "<txlog.TableMerger: no clause>"
