@@ -178,7 +178,7 @@ def _errors_name_arguments_of_the_call(
 # names of inner calls still, such as those of unique keys and of Spark's builders.
 WATCHED = {
     "base", "catalog", "checkpoint", "data_files", "interop", "log", "protocol", "snapshot",
-    "store", "stream", "table", "verbs",
+    "store", "stream", "table",
 }  # fmt: skip
 
 

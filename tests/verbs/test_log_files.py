@@ -156,7 +156,10 @@ def test_a_compaction_is_what_the_protocol_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("MNT-40")
-@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.commits and not case.new])
+# Only through its catalog could the table of the last one be given the property.
+@pytest.mark.parametrize(
+    "name", [n for n, case in CASES.items() if case.commits and not case.new and n != "let out"]
+)
 def test_every_verb_leaves_a_checksum_that_agrees(name: str) -> None:
     """The checksum before it is a base: the next one is computed from the commit."""
     case, store = CASES[name], MemoryStore(f"memory://checksums/{next(NUMBERS)}")
