@@ -47,7 +47,9 @@ def test_a_follower_waits_for_what_comes(catalog: Catalog, make: Make) -> None:
     assert list(catalog.follow(timeout_s=0)) == []
 
 
-@pytest.mark.parametrize("token", ["", "no token", "{}", '{"format":1,"catalog":"x","after":1}', 7])
+@pytest.mark.parametrize(
+    "token", ["", "no token", "{}", '{"format":1,"catalog":"x","after":1}', 7, "[" * 100_000]
+)
 def test_wrong_tokens_are_refused(catalog: Catalog, token: str, tmp_path: Path) -> None:
     catalog.create_table("t", SCHEMA)
     with pytest.raises(InvalidInputError, match="token"):

@@ -120,7 +120,7 @@ def _parsed(token: object, catalog_id: str) -> int:
     if isinstance(token, str):
         try:
             found = json.loads(token)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
     kinds = {"format": int, "catalog": str, "after": int}
     is_one = isinstance(found, dict) and {n: type(v) for n, v in found.items()} == kinds
