@@ -65,8 +65,7 @@ from txlog.spark_ext.writes.write_tasks import (
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
-    sifting_task,
-    write_task,
+    any_task,
 )
 from txlog.spark_ext.zones import zone_of
 from txlog.store.open import open_store
@@ -293,15 +292,10 @@ def _writing(
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         named = batches if names is None else (one.rename_columns(names) for one in batches)
         # If the rows are wrong, another attempt would only find the same.
-        answer = answered(lambda rows: _written(target, rows), iter(named), retries=True)
+        answer = answered(lambda rows: any_task(target, rows), iter(named), retries=True)
         yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], names=["answer"])
 
     return write_files
-
-
-def _written(target: Target, rows: Iterator[pa.RecordBatch]) -> Any:
-    """Return the files of a task, and those of rows that do not fit."""
-    return (write_task(target, rows), []) if target.refused is None else sifting_task(target, rows)
 
 
 _MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

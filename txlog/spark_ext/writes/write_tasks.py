@@ -161,6 +161,15 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[s
     return [add.to_json() for add in adds]
 
 
+def any_task(
+    target: Target, batches: Iterator[pa.RecordBatch]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Write a task's rows; returns and errors as `sifting_task`, if there is a quarantine."""
+    if target.refused is None:
+        return write_task(target, batches), []
+    return sifting_task(target, batches)
+
+
 def sifting_task(
     target: Target, batches: Iterator[pa.RecordBatch]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
