@@ -44,7 +44,7 @@ def _errors(draw: st.DrawFn) -> TxlogError:
     kind = draw(st.sampled_from(_CLASSES))
     facts: dict[str, Any] = {"reason": draw(_TEXT), "remedy": draw(_TEXT)}
     for field in fields(kind):
-        if field.name in facts:
+        if field.name in facts or "Mapping" in str(field.type):  # Executors audit nothing.
             continue
         needed = "None" not in str(field.type) and "tuple" not in str(field.type)
         if needed or draw(st.booleans()):

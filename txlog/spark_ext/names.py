@@ -38,7 +38,7 @@ def use(spark: SparkSession, catalog: Catalog | None) -> None:
     spark.conf.set(_SETTING, catalog.id)
 
 
-def catalog_in(spark: SparkSession) -> Catalog | None:
+def catalog_in(spark: SparkSession | None) -> Catalog | None:
     """Return the catalog that a session uses, or None.
 
     Raises
@@ -46,7 +46,8 @@ def catalog_in(spark: SparkSession) -> Catalog | None:
     InvalidInputError
         The session uses a catalog of another process.
     """
-    known = spark.conf.get(_SETTING, None)
+    # A table can be made without a session, for what needs none.
+    known = None if spark is None else spark.conf.get(_SETTING, None)
     if not known:
         return None
     if known not in _KNOWN:

@@ -90,10 +90,12 @@ class RowVerbs(ABC):
         InvalidInputError
             One argument lacks the other, or the table would be its own quarantine.
         """
-        from txlog.verbs.quarantine import Quarantine
-
         there = quarantine_place(on_error, given, self._context.store.options)
-        return None if there is None else Quarantine(there, self._context)
+        if there is None:
+            return None
+        from txlog.verbs.quarantine import Quarantine  # Few writes have one.
+
+        return Quarantine(there, self._context)
 
     @abstractmethod
     def _run(
