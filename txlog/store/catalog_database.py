@@ -121,9 +121,9 @@ class CatalogDatabase:
         UnsupportedFeatureError
             A newer release of txlog wrote the catalog.
         """
+        database = self._database  # It raises if SQLAlchemy is not installed.
         from sqlalchemy import inspect
 
-        database = self._database
         with self._reading() as run:
             if not inspect(database.engine).has_table(database.facts.name):
                 return {}
