@@ -533,13 +533,9 @@ class Catalog:
         InvalidInputError
             The text is another statement, or is not SQL.
         """
-        from txlog.catalog.statements import changed_by
-        from txlog.table.query import sql
+        from txlog.catalog.statements import run_statement
 
-        change, moment = changed_by(statement), self.snapshot()
-        if change is None:
-            return sql(statement, moment)
-        return change.run(self.table(change.table), lambda query: sql(query, moment))
+        return run_statement(statement, self.table, self.snapshot())
 
     @contextmanager
     def transaction(

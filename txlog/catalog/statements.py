@@ -1,8 +1,8 @@
-"""SQL statements that change a table of a catalog: `DELETE`, `UPDATE`, `INSERT`. Pure."""
+"""SQL statements that change a table of a catalog: `DELETE`, `UPDATE`, `INSERT`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError
 from txlog.commit.operation import Outcome
+from txlog.table.query import sql
 
 Query = Callable[[str], pa.Table]
 
@@ -69,6 +70,24 @@ class Statement:
         return table.append(found.rename_columns(names))
 
 
+def run_statement(
+    statement: str, table: Callable[[str], Changed], names: Mapping[str, Any]
+) -> pa.Table | Outcome:
+    """Run a query or a change; errors as for `changed_by`.
+
+    Parameters
+    ----------
+    table
+        Returns the table that a change is made to, by its name.
+    names
+        The tables that a query may name.
+    """
+    change = changed_by(statement)
+    if change is None:
+        return sql(statement, names)
+    return change.run(table(change.table), lambda query: sql(query, names))
+
+
 def changed_by(statement: str) -> Statement | None:
     """Return the change that a statement makes; None: it is a query.
 
@@ -94,9 +113,9 @@ def changed_by(statement: str) -> Statement | None:
     if node.args.get("with_") or node.args.get("with"):
         raise _unfit("WITH is possible in queries only")
     _require_plain(node)
-    if isinstance(node, exp.Delete) and not node.args.get("using"):
+    if isinstance(node, exp.Delete):
         return Statement(_name(node.this), "DELETE", _where(node))
-    if isinstance(node, exp.Update) and not node.args.get("from_"):
+    if isinstance(node, exp.Update):
         updates = []
         for one in node.expressions:
             if not isinstance(one, exp.EQ) or not isinstance(one.this, exp.Column):

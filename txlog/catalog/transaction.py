@@ -14,17 +14,15 @@ from txlog.base.errors import (
     clean_after,
 )
 from txlog.catalog.moment import CatalogSnapshot
-from txlog.catalog.statements import changed_by
+from txlog.catalog.statements import run_statement
 from txlog.commit.app_versions import AnyAppVersion, AppVersion
 from txlog.commit.group import Member, Terms, commit_group
-from txlog.commit.intent import Reads, UserMetadata
+from txlog.commit.intent import Reads, UserMetadata, united
 from txlog.commit.operation import Operation, Outcome
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import Where, as_expression
-from txlog.expressions.tree import Or
 from txlog.schema.arrow import arrow_schema
 from txlog.store.catalog_database import CatalogDatabase, TableRow
-from txlog.table.query import sql
 from txlog.table.seam import context_of, settle, table_at
 from txlog.table.table import Table
 from txlog.table.transaction import TableTransaction
@@ -123,11 +121,7 @@ class CatalogTransaction:
             The text is another statement, or is not SQL.
         """
         self._require_open()
-        change = changed_by(statement)
-        names = _Names(self)
-        if change is None:
-            return sql(statement, names)
-        return change.run(self[change.table], lambda query: sql(query, names))
+        return run_statement(statement, self.__getitem__, _Names(self))
 
     def _close(self) -> None:
         self._is_closed = True
@@ -254,12 +248,8 @@ class TransactionTable(TableTransaction):
         """Return the table with the changes up to now, and note which rows are read."""
         state = self._latest()
         given = as_expression(where, self._zone)
-        if given is None:
-            self.reads = Reads(everything=True)
-        elif not self.reads.everything:
-            bound = bind(given, state.schema)
-            before = self.reads.where
-            self.reads = Reads(where=bound if before is None else Or((before, bound)))
+        bound = None if given is None else bind(given, state.schema)
+        self.reads = united([self.reads, Reads(everything=bound is None, where=bound)])
         return table_at(self._context, state)
 
 

@@ -27,7 +27,7 @@ from txlog.base.errors import (
 )
 from txlog.commit.app_versions import AnyAppVersion, with_txn
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent, Reads, UserMetadata
+from txlog.commit.intent import Intent, Reads, UserMetadata, united
 from txlog.commit.judge import refusal
 from txlog.commit.loop import (
     DEADLINE_S,
@@ -253,9 +253,9 @@ def _decide(member: Member, terms: Terms, own: set[str]) -> None:
         if txn is not None:
             intent = with_txn(intent, txn, member.context.effects)
         if member.reads:
-            intent = replace(intent, reads=_united(intent.reads, member.reads))
+            intent = replace(intent, reads=united([intent.reads, member.reads]))
     elif terms.is_strict:  # That it has nothing to change may rest on what it read, too.
-        member.reads = _united(member.reads, member.operation.read())
+        member.reads = united([member.reads, member.operation.read()])
     member.intent = intent
     member.base = member.snapshot
     before, member.companions = member.companions, []
@@ -297,14 +297,6 @@ def _joins(context: Context, terms: Terms, own: set[str]) -> bool:
     if not isinstance(store, ManagedStore) or store.table_id in own:
         return False
     return store.database == terms.database
-
-
-def _united(one: Reads, other: Reads) -> Reads:
-    from txlog.expressions.tree import Or
-
-    wheres = [reads.where for reads in (one, other) if reads.where is not None]
-    where = Or(tuple(wheres)) if len(wheres) > 1 else next(iter(wheres), None)
-    return Reads(one.everything or other.everything, where)
 
 
 def _group(changed: Sequence[Member], terms: Terms, transaction_id: str) -> TransactionGroup | None:

@@ -7,7 +7,7 @@ Each attempt encodes the text again, with the ids of its new rows. Rules: the De
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -28,7 +28,7 @@ from txlog.actions.table import (
 from txlog.base.arrow import pc
 from txlog.base.errors import LogCorruptError
 from txlog.base.version import __version__
-from txlog.expressions.tree import Expression
+from txlog.expressions.tree import Expression, Or
 from txlog.fragments.ids import (
     GREATEST_ROW_ID,
     ID_APP,
@@ -82,6 +82,15 @@ class Reads:
 
     def __bool__(self) -> bool:
         return self.everything or self.where is not None
+
+
+def united(reads: Sequence[Reads]) -> Reads:
+    """Return everything that is in any of several reads."""
+    wheres = [one.where for one in reads if one.where is not None]
+    return Reads(
+        everything=any(one.everything for one in reads),
+        where=Or(tuple(wheres)) if len(wheres) > 1 else next(iter(wheres), None),
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ protocol, "Catalog-managed tables"; spec/catalog.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -39,6 +39,7 @@ from txlog.store.catalog_database import (
 
 _LOG = f"{LOG_FOLDER}/"
 _AT_ONCE = 16  # Commits of a transaction that are written at the same time: each one waits.
+Answer = TypeVar("Answer")
 Listed = TypeVar("Listed", bound=tuple[Any, ...])  # A name with its size and time.
 
 
@@ -226,28 +227,26 @@ class ManagedStore(ForwardingStore):
         name = self._published().staged.get(version)
         return None if name is None else log_path(name)
 
+    def _asked(self, path: str, ask: Callable[[str], Answer]) -> Answer:
+        """Ask for a file; for a commit, also if only its staged bytes exist."""
+        try:
+            return ask(path)
+        except NotFoundError:
+            if _version_of(path) is None:
+                raise
+        staged = self._staged_as(path)
+        if staged is not None:
+            with suppress(NotFoundError):  # It was published meanwhile.
+                return ask(staged)
+        return ask(path)
+
     def read(self, path: str) -> bytes:
         """Return a whole file."""
-        try:
-            return self.inner.read(path)
-        except NotFoundError:
-            staged = self._staged_as(path)
-            try:
-                return self.inner.read(staged or path)
-            except NotFoundError:  # It was published meanwhile.
-                return self.inner.read(path)
+        return self._asked(path, self.inner.read)
 
     def info(self, path: str) -> ObjectInfo:
         """Return the name, size and time of a file."""
-        try:
-            return self.inner.info(path)
-        except NotFoundError:
-            staged = self._staged_as(path)
-            try:
-                info = self.inner.info(staged or path)
-            except NotFoundError:  # It was published meanwhile.
-                info = self.inner.info(path)
-            return info._replace(name=path.rpartition("/")[2])
+        return self._asked(path, self.inner.info)._replace(name=path.rpartition("/")[2])
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading."""

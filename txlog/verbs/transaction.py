@@ -17,7 +17,7 @@ from txlog.actions.file import Add, Cdc, Remove
 from txlog.base.errors import clean_after, tidied
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent, Kind, Reads
+from txlog.commit.intent import Intent, Kind, Reads, united
 from txlog.commit.loop import prepare
 from txlog.commit.operation import Companion, Operation, require_table_writable
 from txlog.data_files.change_files import (
@@ -29,7 +29,6 @@ from txlog.data_files.change_files import (
 )
 from txlog.data_files.deletions import deletion_path
 from txlog.data_files.write import discard_files
-from txlog.expressions.tree import Or
 from txlog.fragments.ids import ID_TAG, PENDING_ROW_IDS
 from txlog.scan.files import as_fragments
 from txlog.snapshot.live_files import rows_at
@@ -93,7 +92,7 @@ class Transaction(Operation):
         if not self._intents:
             return None
         intent = merged(self._with_changes(), base)
-        reads = _united([intent.reads, *self._idle])
+        reads = united([intent.reads, *self._idle])
         # A delete does not mind that rows are gone which it read. Another operation may have had
         # nothing to do because of them.
         is_replace = intent.kind == "delete" and any(self._idle)
@@ -101,7 +100,7 @@ class Transaction(Operation):
 
     def read(self) -> Reads:
         """Return everything that the operations read, if none of them has something to change."""
-        return _united(self._idle)
+        return united(self._idle)
 
     def _with_changes(self) -> list[Intent]:
         """Return the intents; if one records changes, all of them do."""
@@ -221,7 +220,7 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
         domains=tuple(
             {domain.domain: domain for intent in intents for domain in intent.domains}.values()
         ),
-        reads=_united([intent.reads for intent in intents]),
+        reads=united([intent.reads for intent in intents]),
         row_deletes=row_deletes,
         has_given_rows=any(intent.has_given_rows for intent in intents),
         columns=frozenset().union(*(intent.columns for intent in intents)),
@@ -232,15 +231,6 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
             ]
         },
         metrics=metrics,
-    )
-
-
-def _united(reads: Sequence[Reads]) -> Reads:
-    """Return everything that any of several operations read."""
-    wheres = [one.where for one in reads if one.where is not None]
-    return Reads(
-        everything=any(one.everything for one in reads),
-        where=Or(tuple(wheres)) if len(wheres) > 1 else next(iter(wheres), None),
     )
 
 
