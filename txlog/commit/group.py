@@ -18,9 +18,7 @@ from txlog.base.errors import (
     CommitConflictError,
     DuplicateKeyError,
     InvalidInputError,
-    OutcomeUnknownError,
     RetriesExhaustedError,
-    StoreError,
     TxlogError,
     resource_errors,
     tidied,
@@ -56,8 +54,8 @@ from txlog.commit.operation import (
 from txlog.log.names import commit_name, log_path
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.catalog_database import CatalogDatabase, Proposed, UnknownAnswerError
-from txlog.store.managed import ManagedStore, publish_all, stage_all
+from txlog.store.catalog_database import CatalogDatabase, Ratification
+from txlog.store.managed import ManagedStore, commit_staged, stage_all
 
 
 @dataclass
@@ -353,7 +351,7 @@ def _ratified(
     watched: Sequence[Member],
     terms: Terms,
     transaction_id: str,
-) -> str:
+) -> Ratification:
     """Stage all commits, ask the catalog, and publish them if it ratified them."""
     staged = stage_all(
         [
@@ -361,56 +359,13 @@ def _ratified(
             for member, attempt in zip(changed, attempts, strict=True)
         ]
     )
-    application = None if terms.txn is None else (terms.txn[0], terms.txn[1])
-    unchanged = [(member.table_id, member.snapshot.version) for member in watched]
-    answer: str = "lost"
-    try:
-        answer = terms.database.ratify(
-            staged, unchanged=unchanged, application=application, transaction_id=transaction_id
-        )
-    except UnknownAnswerError as lost:
-        answer = "ratified" if _is_ratified(terms.database, staged, lost) else "lost"
-    except BaseException as error:
-        # Without memory, nobody knows how far the database came.
-        if isinstance(error, TxlogError):
-            _unstage(changed, staged)
-        elif isinstance(error, MemoryError):
-            raise _unknown(terms.database, staged, "memory ran out") from error
-        raise
-    if answer != "ratified":
-        _unstage(changed, staged)
-        return answer
-    publish_all([(one.store, commit) for one, commit in zip(changed, staged, strict=True)])
-    return answer
-
-
-def _is_ratified(
-    database: CatalogDatabase, staged: Sequence[Proposed], lost: UnknownAnswerError
-) -> bool:
-    """Return whether commits were ratified whose answer was lost; raise if this is unknown."""
-    found: bool | None = None
-    with suppress(StoreError):
-        found = database.ratified_as(staged[0]) if staged else None
-    if found is None:  # The database may still be at work on them.
-        raise _unknown(database, staged, lost.cause.reason or lost.cause.summary) from lost
-    return found
-
-
-def _unknown(
-    database: CatalogDatabase, staged: Sequence[Proposed], reason: str
-) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        path=database.place,
-        version=staged[0].version if staged else None,
-        reason=reason,
-        remedy="Open the tables and look for the transaction in their history before you "
-        "write again. All of them have it, or none",
+    return commit_staged(
+        terms.database,
+        [(member.store, one) for member, one in zip(changed, staged, strict=True)],
+        unchanged=[(member.table_id, member.snapshot.version) for member in watched],
+        application=None if terms.txn is None else (terms.txn[0], terms.txn[1]),
+        transaction_id=transaction_id,
     )
-
-
-def _unstage(changed: Sequence[Member], staged: Sequence[Proposed]) -> None:
-    for member, proposed in zip(changed, staged, strict=True):
-        member.store.unstage(proposed)
 
 
 def _committed(member: Member, attempt: Attempt, tried: int) -> Committed:

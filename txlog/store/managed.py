@@ -33,6 +33,7 @@ from txlog.store.catalog_database import (
     CATALOG,
     CatalogDatabase,
     Proposed,
+    Ratification,
     Ratified,
     UnknownAnswerError,
 )
@@ -133,38 +134,10 @@ class ManagedStore(ForwardingStore):
             )
         if version > latest + 1:  # The writer has read a version that the catalog does not know.
             raise self._behind(latest, version - 1)
-        proposed = self.stage(version, data)
-        unknown: StoreError | None = None
-        try:
-            answer = self.database.ratify([proposed])
-        except UnknownAnswerError as lost:
-            answer, unknown = "lost", lost.cause
-        except TxlogError:
-            self.unstage(proposed)
-            raise
-        if answer != "ratified" and not (unknown and self._is_ratified(proposed, unknown)):
-            self.unstage(proposed)
-            self._published()
-            return "exists"
-        # From now on this is a commit: if the copy fails, however, the next process makes it.
-        with suppress(TxlogError):
-            self.publish({version: proposed.staged})
-        return "created"
-
-    def _is_ratified(self, proposed: Proposed, lost: StoreError) -> bool:
-        """Return whether a commit was ratified whose answer was lost; raise if this is unknown."""
-        try:
-            found = self.database.ratified_as(proposed)
-        except StoreError:
-            found = None
-        if found is None:  # The database may still be at work on it.
-            raise OutcomeUnknownError(
-                path=log_path(commit_name(proposed.version)),
-                table=self.root,
-                reason=lost.reason or lost.summary,
-                remedy="Check whether the commit exists before you write again",
-            ) from lost
-        return found
+        if commit_staged(self.database, [(self, self.stage(version, data))]) == "ratified":
+            return "created"
+        self._published()
+        return "exists"
 
     def _published(self) -> Ratified:
         """Return the catalog's answer, without the commits that are or could be published now."""
@@ -349,9 +322,74 @@ def stage_all(commits: Sequence[tuple[ManagedStore, int, bytes]]) -> list[Propos
     try:
         return list(map_ahead(stage, commits, workers=_AT_ONCE, ahead=_AT_ONCE))
     except BaseException:
-        for store, proposed in staged:
-            store.unstage(proposed)
+        _unstage(staged)
         raise
+
+
+def commit_staged(
+    database: CatalogDatabase,
+    staged: Sequence[tuple[ManagedStore, Proposed]],
+    *,
+    unchanged: Sequence[tuple[str, int]] = (),
+    application: tuple[str, int] | None = None,
+    transaction_id: str | None = None,
+) -> Ratification:
+    """Ask a catalog to ratify staged commits, all or none, and publish them or delete them.
+
+    The other arguments and the result are those of `CatalogDatabase.ratify`.
+
+    Raises
+    ------
+    OutcomeUnknownError
+        The answer of the database was lost, and it does not say which commit it ratified. The
+        staged files stay.
+    """
+    proposed = [one for _, one in staged]
+    try:
+        answer = database.ratify(
+            proposed, unchanged=unchanged, application=application, transaction_id=transaction_id
+        )
+    except UnknownAnswerError as lost:
+        answer = "ratified" if _is_ratified(database, proposed, lost) else "lost"
+    except MemoryError as error:  # Nobody knows how far the database came.
+        raise _unknown(database, proposed, "memory ran out") from error
+    except TxlogError:
+        _unstage(staged)
+        raise
+    if answer == "ratified":
+        publish_all(staged)
+    else:
+        _unstage(staged)
+    return answer
+
+
+def _unstage(staged: Sequence[tuple[ManagedStore, Proposed]]) -> None:
+    for store, proposed in staged:
+        store.unstage(proposed)
+
+
+def _is_ratified(
+    database: CatalogDatabase, proposed: Sequence[Proposed], lost: UnknownAnswerError
+) -> bool:
+    """Return whether commits were ratified whose answer was lost; raise if this is unknown."""
+    found: bool | None = None
+    with suppress(StoreError):
+        found = database.ratified_as(proposed[0]) if proposed else None
+    if found is None:  # The database may still be at work on them.
+        raise _unknown(database, proposed, lost.cause.reason or lost.cause.summary) from lost
+    return found
+
+
+def _unknown(
+    database: CatalogDatabase, proposed: Sequence[Proposed], reason: str
+) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        path=database.place,
+        version=proposed[0].version if proposed else None,
+        reason=reason,
+        remedy="Open the tables and look for the transaction in their history before you "
+        "write again. All of them have it, or none",
+    )
 
 
 def publish_all(commits: Sequence[tuple[ManagedStore, Proposed]]) -> None:
@@ -365,6 +403,9 @@ def publish_all(commits: Sequence[tuple[ManagedStore, Proposed]]) -> None:
         with suppress(TxlogError):
             store.publish({proposed.version: proposed.staged})
 
+    if len(commits) == 1:
+        publish(commits[0])
+        return
     deque(map_ahead(publish, commits, workers=_AT_ONCE, ahead=_AT_ONCE), maxlen=0)
 
 
