@@ -122,7 +122,7 @@ def test_after_an_error_nothing_is_committed(
 ) -> None:
     catalog.create_table("plain", SCHEMA)
     before, count = state(catalog), files(catalog)
-    with pytest.raises(error), catalog.transaction() as changes:  # noqa: PT012
+    with pytest.raises(error), catalog.transaction() as changes:  # noqa: PT012 (the block is a transaction)
         changes["a"].append(rows((3, 30)))
         act(changes)
     assert state(catalog) == before
@@ -196,7 +196,7 @@ def test_changes_alone_are_decided_again(catalog: Catalog, tables: None) -> None
 @pytest.mark.spec("CAT-10")
 def test_a_change_that_may_rest_on_older_reads_conflicts(catalog: Catalog, tables: None) -> None:
     count = files(catalog)
-    with pytest.raises(CommitConflictError, match="run does"), catalog.transaction() as changes:  # noqa: PT012
+    with pytest.raises(CommitConflictError, match="run does"), catalog.transaction() as changes:  # noqa: PT012 (the block is a transaction)
         value = changes["b"].to_arrow(where="id = 1")["v"][0].as_py()
         changes["a"].update({"v": str(value)}, "id = 1")
         changes["c"].append(rows((3, 30)))
@@ -240,7 +240,7 @@ def test_only_the_rows_that_were_read_count(catalog: Catalog, tables: None) -> N
         catalog.table("a").append(rows((500, 1)))
         catalog.table("c").append(rows((3, 1)))
     assert len(state(catalog)["b"]) == 3
-    with pytest.raises(CommitConflictError), catalog.transaction(isolation="serializable") as tx:  # noqa: PT012
+    with pytest.raises(CommitConflictError), catalog.transaction(isolation="serializable") as tx:  # noqa: PT012 (the block is a transaction)
         tx["a"].count("id < 100")
         tx["b"].append(rows((4, 40)))
         catalog.table("a").append(rows((50, 1)))
@@ -250,7 +250,7 @@ def test_a_wrong_isolation_is_refused(catalog: Catalog) -> None:
     with (
         pytest.raises(InvalidInputError, match="isolation"),
         catalog.transaction(
-            isolation="none"  # type: ignore[arg-type]
+            isolation="none"  # type: ignore[arg-type]  # It is wrong.
         ),
     ):
         pass
@@ -282,7 +282,7 @@ def test_a_function_runs_until_it_does_not_conflict(catalog: Catalog, tables: No
 
 
 def test_a_table_dropped_meanwhile_ends_the_transaction(catalog: Catalog, tables: None) -> None:
-    with pytest.raises(TxlogError, match="dropped"), catalog.transaction() as changes:  # noqa: PT012
+    with pytest.raises(TxlogError, match="dropped"), catalog.transaction() as changes:  # noqa: PT012 (the block is a transaction)
         changes["a"].append(rows((3, 30)))
         changes["b"].append(rows((3, 30)))
         catalog.drop("b")
@@ -292,7 +292,7 @@ def test_a_table_dropped_meanwhile_ends_the_transaction(catalog: Catalog, tables
 
 def test_unique_keys_hold_in_transactions(catalog: Catalog, tables: None) -> None:
     catalog.table("a").alter.add_constraint({"pk": txlog.unique("id")})
-    with pytest.raises(DuplicateKeyError), catalog.transaction() as changes:  # noqa: PT012
+    with pytest.raises(DuplicateKeyError), catalog.transaction() as changes:  # noqa: PT012 (the block is a transaction)
         changes["b"].append(rows((3, 30)))
         changes["a"].append(rows((3, 30)))
         catalog.table("a").append(rows((3, 31)))
@@ -342,7 +342,7 @@ def test_statements_change_tables(
 )  # fmt: skip
 def test_other_statements_are_refused(catalog: Catalog, tables: None, statement: str) -> None:
     before = state(catalog)
-    with pytest.raises(TxlogError), catalog.transaction() as changes:  # noqa: PT012
+    with pytest.raises(TxlogError), catalog.transaction() as changes:  # noqa: PT012 (the block is a transaction)
         changes.sql("DELETE FROM c")
         changes.sql(statement)
     assert state(catalog) == before
@@ -568,10 +568,10 @@ def test_a_quarantine_of_the_catalog_is_part_of_the_transaction(
         changes["c"].append(rows((8, 80), (9, 9)), on_error="quarantine", quarantine=refused)
     assert content(catalog.table("c")) == [(1, 10), (2, 20), (8, 80)]
     assert catalog.table("refused").count() == 4
-    with pytest.raises(ZeroDivisionError), catalog.transaction() as changes:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), catalog.transaction() as changes:  # noqa: PT012 (the block is a transaction)
         changes["a"].append(rows((7, -1)), on_error="quarantine", quarantine=refused)
         raise ZeroDivisionError
-    with pytest.raises(CommitConflictError), catalog.transaction() as changes:  # noqa: PT012
+    with pytest.raises(CommitConflictError), catalog.transaction() as changes:  # noqa: PT012 (the block is a transaction)
         changes["b"].to_arrow()
         changes["b"].update({"v": "1"}, "id = 1")
         changes["a"].append(rows((7, -1)), on_error="quarantine", quarantine=refused)
@@ -616,6 +616,25 @@ def test_after_the_block_nothing_is_changed(catalog: Catalog, tables: None) -> N
         with pytest.raises(InvalidInputError, match="ended"):
             act()
     assert files(catalog) == count
-    with pytest.raises(TxlogError), catalog.transaction(user_metadata=5) as changes:  # type: ignore[arg-type]
+    with pytest.raises(TxlogError), catalog.transaction(user_metadata=5) as changes:  # type: ignore[arg-type]  # It is wrong.
         changes["a"].append(rows((9, 9)))
     assert files(catalog) == count
+
+
+@pytest.mark.spec("CAT-8")
+def test_a_run_that_lost_to_another_run_of_its_application_is_skipped(
+    catalog: Catalog, tables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = CatalogDatabase.ratify
+
+    def lost(*_: Any, **__: Any) -> str:
+        monkeypatch.setattr(CatalogDatabase, "ratify", right)
+        with catalog.transaction(txn=("job", 1)) as quick:  # After the question, before the look.
+            quick["a"].update({"v": "v + 1"}, "id = 1")
+        return "lost"
+
+    monkeypatch.setattr(CatalogDatabase, "ratify", lost)
+    with catalog.transaction(txn=("job", 1)) as slow:
+        slow["a"].update({"v": "v + 1"}, "id = 1")
+    assert slow.skipped
+    assert state(catalog)["a"] == [(1, 11), (2, 20)]

@@ -58,7 +58,7 @@ def test_checkpoints_of_parquet_mr_1_11_0(tmp_path: Path) -> None:
 
 
 def nested(groups: int) -> bytes:
-    """Return a file with leaves at several levels, of which not all are nullable."""
+    """Return a file with nested columns. Some of them are nullable."""
     fields = [
         pa.field("i", pa.int64(), False),
         ("n", pa.int32()),

@@ -292,7 +292,7 @@ def test_a_run_that_finds_no_fault_any_more_empties_the_quarantine(
 
 
 def only_for(uri: str, stop: Any) -> Any:
-    """Return what stops a commit to any table but the quarantine."""
+    """Return a patch: only commits to the quarantine succeed."""
     from txlog.commit.operation import _Attempts
 
     real = _Attempts._committed

@@ -84,7 +84,7 @@ def _restore(kind: type[TxlogError], state: dict[str, Any]) -> TxlogError:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what another error may quote of one: no code, no facts of another call, no remedy."""
+    """Return the reason of an error, for another error. It has no code, facts or remedy."""
     return error.reason or error.summary if isinstance(error, TxlogError) else str(error)
 
 

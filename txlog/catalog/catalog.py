@@ -490,7 +490,7 @@ class Catalog:
     def follow(
         self, *, token: str | None = None, timeout_s: float | None = None, poll_s: float = 1.0
     ) -> Iterator[CatalogChange]:
-        """Yield what changes in the managed tables, in the order of the catalog, and wait for more.
+        """Yield the changes of the managed tables, in the order of the catalog, and wait for more.
 
         The commits of a transaction are one change. `Table.follow` follows one table.
 

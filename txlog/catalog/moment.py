@@ -49,7 +49,7 @@ class CatalogSnapshot(Mapping[str, Table]):
         return self[name]
 
     def row(self, name: str) -> tuple[TableRow, int | None]:
-        """Return what the catalog knew of a table, and its version; errors as for an item."""
+        """Return the row of a table in the catalog, and its version; errors as for an item."""
         folded = require_name(name).casefold()
         for known, found in self._found.items():
             if known.casefold() == folded:

@@ -58,10 +58,7 @@ class Options:
 
     def is_recorded(self) -> bool:
         """Return whether the catalog has recorded the version of the application."""
-        if self.txn is None:
-            return False
-        recorded = self.database.application_version(self.txn[0])
-        return recorded is not None and recorded >= self.txn[1]
+        return self.txn is not None and self.database.is_recorded(self.txn)
 
 
 class CatalogTransaction:

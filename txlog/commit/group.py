@@ -194,7 +194,7 @@ def _discard_companions(member: Member) -> None:
 
 
 def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Committed] | None:
-    """Return what was committed, by table id; None if the application's version was recorded."""
+    """Return the commits by table id; None if the application's version was recorded."""
     effects = members[0].context.effects if members else REAL
     transaction_id, made_ms = effects.uuid(), effects.now_ms()
     started, tried = effects.monotonic_s(), 0
@@ -220,8 +220,14 @@ def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Commit
                     member.table_id: _committed(member, attempt, tried)
                     for member, attempt in zip(changed, found, strict=True)
                 }
-        for member in (*changed, *watched):
-            _pass(member, terms, own)
+        try:
+            for member in (*changed, *watched):
+                _pass(member, terms, own)
+        except (CommitConflictError, InvalidInputError):
+            # The winner may be another run of the application with the same version.
+            if terms.txn is None or not terms.database.is_recorded((terms.txn[0], terms.txn[1])):
+                raise
+            return None
         waited = effects.monotonic_s() - started
         if waited > terms.deadline_s:
             raise RetriesExhaustedError(

@@ -195,7 +195,7 @@ class Operation(ABC):
         return None
 
     def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
-        """Return what must be committed to other tables before the last intent (CON-32).
+        """Return operations on other tables, to be committed before the last intent (CON-32).
 
         It is called after each `intent`, also after one that was None. What has been committed by
         then is not returned again. `txn` is that of the operation. Default: nothing.

@@ -578,7 +578,7 @@ def _fit_in_row(
 
 
 def _remedy_of(error: Exception) -> str:
-    """Return what the error of one type of columns says, or nothing."""
+    """Return the remedy of an error about the types of a column, or an empty text."""
     if isinstance(error, TxlogError):
         return error.remedy
     return _TOO_FINE if "timestamp[ns" in str(error) else ""

@@ -130,7 +130,7 @@ def _all_or_nothing(argument: str) -> InvalidInputError:
 
 
 def computed_from_in(mode: str, given: object) -> ComputedFrom:
-    """Return what a caller says of the rows of a write.
+    """Return the caller's statement from which version the rows of a write are computed.
 
     Raises
     ------

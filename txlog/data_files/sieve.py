@@ -101,7 +101,7 @@ class Rejects(ABC):
         """Note the version of the table on which an attempt is made."""
 
     def sieve(self, operation: str, base: Snapshot) -> Sieve:
-        """Return what takes the rows that do not fit a version of the table."""
+        """Return the sieve for a version: it takes the rows that do not fit the table."""
         self.at(base)
         return sieve_into(partial(self.take, operation, base))
 

@@ -409,6 +409,11 @@ class CatalogDatabase:
             row = run(rows.select().where(rows.c.app_id == app_id)).first()
         return None if row is None else int(row.version)
 
+    def is_recorded(self, application: tuple[str, int]) -> bool:
+        """Return whether the same or a later version of an application is recorded."""
+        recorded = self.application_version(application[0])
+        return recorded is not None and recorded >= application[1]
+
     def commits_after(self, sequence: int, limit: int) -> list[RatifiedCommit]:
         """Return the first ratified commits after a sequence number, in order.
 
