@@ -34,6 +34,7 @@ from txlog.commit.operation import is_rehearsing
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import clones_of
 from txlog.snapshot.time_travel import parse_timestamp
+from txlog.store.base import Store
 from txlog.store.catalog_database import (
     CATALOG,
     LEAVING,
@@ -425,18 +426,31 @@ class Catalog:
         """Accept commits of a managed table that its log has and the catalog does not know.
 
         That is so if the catalog's database was restored from an older copy. Commits without a gap
-        after the last known one become ratified.
+        after the last known one become ratified. So do, at the same moment, the commits of other
+        tables that belong to the same transactions, also if they are not published yet.
 
         Returns
         -------
         The table at its latest version.
+
+        Raises
+        ------
+        LogCorruptError
+            The commit of another table that belongs to a transaction is missing. Nothing was
+            accepted.
         """
         row = self._row(name)
-        if row.managed is not None and row.latest_version is not None:
-            latest = load_snapshot(PublishedStore(open_store(row.location, self._options))).version
-            if latest > row.latest_version:
-                self._database.accept(row.table_id, latest)
+        if row.managed is not None:
+            self._recover(row)
         return self.table(name)
+
+    def _recover(self, row: TableRow) -> None:
+        from txlog.catalog.repair import recovered
+
+        def store_of(row: TableRow) -> Store:
+            return open_store(row.location, self._options)
+
+        recovered(self._database, self._id, store_of, row.table_id)
 
     # Several tables ----------------------------------------------------------------------------
 
@@ -668,10 +682,10 @@ class Catalog:
         if row.managed is not None:
             return False
         snapshot = load_snapshot(PublishedStore(open_store(row.location, self._options)))
-        kind = managed_kind(snapshot)
-        if kind is None or catalog_of(snapshot) != self._id:
+        if managed_kind(snapshot) is None or catalog_of(snapshot) != self._id:
             return False
-        return self._database.manage(row.table_id, kind, snapshot.version)
+        self._recover(row)
+        return True
 
     def _take(
         self, name: str, table: Table, managed: Managed | Literal[False], *, is_own: bool

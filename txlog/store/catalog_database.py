@@ -58,6 +58,18 @@ class Proposed(NamedTuple):
     is_last: bool = False  # Whether the catalog lets the table out with it.
 
 
+class Accepted(NamedTuple):
+    """Commits of a table that exist, although the catalog did not ratify them."""
+
+    table_id: str
+    known: (
+        int | None
+    )  # The last version that the catalog knows; None: it does not manage the table.
+    version: int  # The last version that exists.
+    managed: Managed | None  # The kind of the table, if `known` is None.
+    staged: Mapping[int, str] = MappingProxyType({})  # As in `Ratified`.
+
+
 class TableRow(NamedTuple):
     """A table of a catalog."""
 
@@ -222,25 +234,49 @@ class CatalogDatabase:
                 .values(managed=managed, latest_version=latest_version)
             )
             if result.rowcount == 1:
-                self._note(run, table_id, latest_version)
+                self._note(run, table_id, latest_version, self._tick(run))
             return bool(result.rowcount == 1)
 
-    def accept(self, table_id: str, latest_version: int) -> None:
-        """Take a version as the last ratified one: a log has it, and the catalog does not."""
-        rows = self._database.tables
-        is_it = (rows.c.table_id == table_id) & (rows.c.latest_version < latest_version)
-        with self._changing() as run:
-            if run(rows.update().where(is_it).values(latest_version=latest_version)).rowcount:
-                self._note(run, table_id, latest_version)
+    def accept(self, accepted: Sequence[Accepted]) -> bool:
+        """Take commits as ratified, all at one moment: logs have them, and the catalog does not.
 
-    def _note(self, run: Callable[..., Any], table_id: str, version: int) -> None:
-        """Note a version that exists already, with its place in the order of the catalog."""
+        Returns
+        -------
+        False if a table has another last version than expected. Then nothing was changed.
+        """
+        rows = self._database.tables
+        try:
+            with self._changing() as run:
+                tick = self._tick(run)
+                for one in accepted:
+                    values: dict[str, Any] = {"latest_version": one.version}
+                    is_it = rows.c.latest_version == one.known
+                    if one.known is None:
+                        values["managed"] = one.managed
+                        is_it = rows.c.latest_version.is_(None)
+                    is_it &= rows.c.table_id == one.table_id
+                    if run(rows.update().where(is_it).values(**values)).rowcount != 1:
+                        raise _UndoneError("lost")
+                    for version in sorted({one.version, *one.staged}):
+                        self._note(run, one.table_id, version, tick, one.staged.get(version))
+        except _UndoneError:
+            return False
+        return True
+
+    def _note(
+        self,
+        run: Callable[..., Any],
+        table_id: str,
+        version: int,
+        tick: tuple[int, int],
+        staged: str | None = None,
+    ) -> None:
+        """Note a version that exists already, at a place in the order of the catalog."""
         commits = self._database.commits
         is_it = (commits.c.table_id == table_id) & (commits.c.version == version)
         run(commits.delete().where(is_it))
-        sequence, at_ms = self._tick(run)
-        values = {"table_id": table_id, "version": version, "sequence": sequence, "at_ms": at_ms}
-        run(commits.insert().values(**values))
+        values = {"table_id": table_id, "version": version, "staged": staged}
+        run(commits.insert().values(**values, sequence=tick[0], at_ms=tick[1]))
 
     def release(self, table_id: str, latest_version: int | None) -> bool:
         """End managing a table; return false if it is managed and has another latest version."""
@@ -421,14 +457,14 @@ class CatalogDatabase:
         """
         rows = self._database.commits
         query = rows.select().where(rows.c.sequence > sequence).order_by(
-            rows.c.sequence, rows.c.table_id
+            rows.c.sequence, rows.c.table_id, rows.c.version
         )  # fmt: skip
         with self._reading() as run:
             found = run(query.limit(limit)).all()
             if len(found) == limit:  # The last transaction may be cut.
                 last = rows.select().where(rows.c.sequence == found[-1].sequence)
                 found = [row for row in found if row.sequence < found[-1].sequence]
-                found += run(last.order_by(rows.c.table_id)).all()
+                found += run(last.order_by(rows.c.table_id, rows.c.version)).all()
         names = RatifiedCommit._fields
         return [RatifiedCommit(*(getattr(row, name) for name in names)) for row in found]
 
