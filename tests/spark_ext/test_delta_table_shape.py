@@ -32,8 +32,8 @@ METHODS = {
         "history": "limit=None",
         "detail": "",
         "convertToDelta": "sparkSession, identifier, partitionSchema=None",
-        "forPath": "sparkSession, path, hadoopConf={}",
-        "forName": "sparkSession, tableOrViewName",
+        "forPath": "sparkSession, path, hadoopConf={}, branch=None",  # The last one is our own.
+        "forName": "sparkSession, tableOrViewName, branch=None",  # Here, too.
         "create": "sparkSession=None",
         "createIfNotExists": "sparkSession=None",
         "replace": "sparkSession=None",

@@ -269,13 +269,16 @@ def test_no_file_stays_if_the_new_table_cannot_be_described(
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
-def test_a_branch_is_an_option_of_the_store() -> None:
-    assert Options({"txlog.branch": "b"}).storage == {"txlog.branch": "b"}
-    both = {"TXLOG.BRANCH": "b", "storageOptions": '{"a": "1"}'}
+@pytest.mark.parametrize("name", ["branch", "txlog.branch"])
+def test_a_branch_is_an_option_of_the_store(name: str) -> None:
+    assert Options({name: "b"}).storage == {"txlog.branch": "b"}
+    both = {name.upper(): "b", "storageOptions": '{"a": "1"}'}
     assert Options(both).storage == {"a": "1", "txlog.branch": "b"}
-    twice = {"txlog.branch": "b", "storageOptions": '{"txlog.branch": "c"}'}
+    twice = {name: "b", "storageOptions": '{"txlog.branch": "c"}'}
     with pytest.raises(InvalidInputError, match="only one"):
         _ = Options(twice).storage
-    for name in ("branch", "txlog.brnch", "txlogBranch"):
+    with pytest.raises(InvalidInputError, match="only one"):
+        _ = Options({"branch": "b", "txlog.branch": "b"}).storage
+    for wrong in ("txlog.brnch", "txlogBranch"):
         with pytest.raises(InvalidInputError, match=r"txlog\.branch"):
-            Options({name: "b"}).require_spelled()
+            Options({wrong: "b"}).require_spelled()

@@ -386,10 +386,9 @@ def test_nested_subqueries_are_visited_once(
 def test_marks_have_no_secrets() -> None:
     from txlog.spark_ext.reads.marks import marks_of
 
-    root = "s3://user:pa55word@bucket/t"
-    assert "pa55word" not in str(marks_of(root, 3))
-    marked = {name.lower(): value for name, value in marks_of(root, 3).items()}
-    store: Any = SimpleNamespace(root=root)
+    store: Any = SimpleNamespace(root="s3://user:pa55word@bucket/t")
+    assert "pa55word" not in str(marks_of(store, 3))
+    marked = {name.lower(): value for name, value in marks_of(store, 3).items()}
     assert _version(_Relation(marked, is_source=False), store, 5) == 3
     other: Any = SimpleNamespace(root="s3://user:pa55word@bucket/u")
     assert _version(_Relation(marked, is_source=False), other, 5) is None

@@ -21,6 +21,7 @@ from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.names import location_in
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.source.options import plain_path
+from txlog.store.branches import with_branch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -243,6 +244,7 @@ def create_view(
     columns: Sequence[str] | None = None,
     where: str | Expression | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
 ) -> None:
     """Create or replace a temporary view over a table, for SQL queries.
 
@@ -260,19 +262,22 @@ def create_view(
         session's time zone. Default: the latest version at the time of the call.
     columns, where
         As for `Table.scan`; metadata columns may be named too.
+    branch
+        The name of an open branch. The view shows it, and statements change it through the view.
 
     Raises
     ------
     InvalidInputError
         Both a version and a timestamp are given, or one is malformed.
     NotFoundError
-        There is no table, or no such version.
+        There is no table, or no such version or branch.
     """
     if version is not None and timestamp is not None:
         raise InvalidInputError(
             argument="timestamp", reason="version and timestamp exclude each other"
         )
     path = path_in(uri) or uri
+    options = with_branch(storage_options, branch)
     frame = read(
         spark,
         path,
@@ -280,11 +285,11 @@ def create_view(
         timestamp,
         columns=columns,
         where=where,
-        storage_options=storage_options,
+        storage_options=options,
     )
     frame.createOrReplaceTempView(name)
     is_whole = version is None and timestamp is None and columns is None and where is None
-    made = _View(frame, path, dict(storage_options or {}), is_whole)
+    made = _View(frame, path, dict(options or {}), is_whole)
     _VIEWS.setdefault(spark, {})[name.lower()] = made
 
 

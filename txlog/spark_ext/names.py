@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError
+from txlog.store.branches import with_branch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,9 +73,24 @@ def options_in(spark: SparkSession, given: Mapping[str, Any] | None) -> dict[str
 
 
 def placed(
-    spark: SparkSession, uri: str | PathLike[str], given: Mapping[str, Any] | None
+    spark: SparkSession,
+    uri: str | PathLike[str],
+    given: Mapping[str, Any] | None,
+    branch: str | None = None,
 ) -> tuple[str | PathLike[str], Mapping[str, Any] | None]:
-    """Return the location and the storage options of a table that is named by either."""
+    """Return the location and the storage options of a table, or of a branch of it.
+
+    Parameters
+    ----------
+    uri
+        A location, or a name of the session's catalog.
+
+    Raises
+    ------
+    InvalidInputError
+        No branch can have such a name, or the options choose another one.
+    """
+    given = with_branch(given, branch)
     catalog = catalog_in(spark)
     if catalog is None:
         return uri, given

@@ -70,8 +70,8 @@ class Chain:
         return f"{self.name}@{self.id}@{self.base}"
 
 
-def require_branch_name(name: object) -> str:
-    """Return the name of a branch; raise if no branch can have it.
+def require_branch_name(name: object, *, argument: str = "name") -> str:
+    """Return the name of a branch; raise if no branch can have it. `argument` had the name.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def require_branch_name(name: object) -> str:
         return name
     kind = InvalidInputError if isinstance(name, str) else InvalidTypeError
     raise kind(
-        argument="name",
+        argument=argument,
         reason=f"{name!r} is not the name of a branch",
         remedy="Use text of at most 200 characters without @ that is not a number and not main",
     )
@@ -133,7 +133,7 @@ def with_branch(options: Mapping[str, Any] | None, branch: str | None) -> Mappin
     """
     if branch is None or (options is not None and not isinstance(options, Mapping)):
         return options
-    name = require_branch_name(branch)
+    name = require_branch_name(branch, argument="branch")
     given = branch_option(options or {})
     if given is not None and given.partition("@")[0] != name:
         raise InvalidInputError(

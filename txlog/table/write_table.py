@@ -40,6 +40,7 @@ from txlog.schema.types import StructType
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
+from txlog.store.branches import with_branch
 from txlog.store.open import open_store
 from txlog.table.table import Table
 from txlog.verbs.create import already_exists, existing, write_new_table
@@ -67,6 +68,7 @@ def write(
     txn: AppVersion | None = None,
     user_metadata: UserMetadata | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
     engine: Engine | None = None,
     time_zone: str | None = None,
 ) -> Table:
@@ -84,14 +86,14 @@ def write(
         it, but for name and description. The data has values for `identity` columns, so these are
         `Identity(explicit=True)`; otherwise create the table first. With `mode="overwrite"` and
         `schema_mode="overwrite"` it gets these partition columns.
-    engine
+    branch, engine
         As for `Table`. The data itself is written by this process.
     time_zone
         As for `Table`: the zone of dates and times in `where`, and of the table that is returned.
 
     The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
     """
-    store = open_store(uri, storage_options)
+    store = open_store(uri, with_branch(storage_options, branch))
     if time_zone is not None:
         known_zone(time_zone)  # It raises.
     context = Context(store, engine=engine or threads_for(store), time_zone=time_zone)

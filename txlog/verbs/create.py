@@ -74,6 +74,7 @@ from txlog.schema.types import (
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+from txlog.store.branches import branch_name
 from txlog.verbs.append import write_metrics
 from txlog.verbs.properties import Asked
 
@@ -399,10 +400,18 @@ def write_new_table(
 
 
 def existing(store: Store) -> Snapshot | None:
-    """Return the latest snapshot of the table in a store, or None if there is none."""
+    """Return the latest snapshot of the table in a store, or None if there is none.
+
+    Raises
+    ------
+    NotFoundError
+        The store shows a branch, and there is none. A write makes no branch.
+    """
     try:
         return load_snapshot(store)
     except NotFoundError:
+        if branch_name(store) is not None:
+            raise
         return None
 
 

@@ -94,33 +94,42 @@ class DeltaTable:
         sparkSession: SparkSession,
         path: str,
         hadoopConf: Mapping[str, str] = {},
+        *,
+        branch: str | None = None,
     ) -> DeltaTable:
-        """Return the table at a path.
+        """Return the table at a path, or a branch of it.
 
         Parameters
         ----------
         hadoopConf
             Options of the store with the names of fsspec, which are never shown. Options of Hadoop
             (`fs.…`) are refused.
+        branch
+            The name of an open branch, which all methods read and change. delta-spark has no such
+            argument.
 
         Raises
         ------
         NotFoundError
-            There is no table.
+            There is no table, or no such branch.
         """
         options = storage_options_of(hadoopConf)
         of_type(str, path, "path")
         with as_errors_of_spark():
-            return cls(sparkSession, table(sparkSession, path, storage_options=options))
+            return cls(sparkSession, table(sparkSession, path, None, None, options, branch=branch))
 
     @classmethod
-    def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
+    def forName(
+        cls, sparkSession: SparkSession, tableOrViewName: str, *, branch: str | None = None
+    ) -> DeltaTable:
         """Return the table with a name in Spark's catalog, or at ``delta.`/path` ``.
+
+        `branch` is that of `forPath`.
 
         Raises
         ------
         NotFoundError
-            There is no such table or schema.
+            There is no such table, schema or branch.
         UnsupportedFeatureError
             It is a temporary view, which does not reveal its table, or a table in another format.
             Or the catalog has Delta properties that the table lacks, so they have no effect.
@@ -128,7 +137,7 @@ class DeltaTable:
         of_type(str, tableOrViewName, "tableOrViewName")
         with as_errors_of_spark():
             entry = catalog_entry(sparkSession, tableOrViewName)
-            opened = table(sparkSession, entry.location)
+            opened = table(sparkSession, entry.location, branch=branch)
         require_in_log(entry, tableOrViewName, opened.snapshot)
         return cls(sparkSession, opened)
 

@@ -25,6 +25,7 @@ from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
 from txlog.spark_ext.engine import map_in_arrow
+from txlog.spark_ext.names import placed
 from txlog.spark_ext.spark_types import frame_schema, neutral, read_schema
 from txlog.table.seam import context_of
 from txlog.table.table import Table, lookup_of
@@ -106,6 +107,7 @@ def lookup_join(
     how: Literal["inner", "left"] = "inner",
     version: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
     index_cache: str | None = None,
 ) -> DataFrame:
     """Join a frame with a table by look-ups on Spark's executors, without a shuffle or scan.
@@ -132,6 +134,8 @@ def lookup_join(
         commits are not shown.
     storage_options
         The options of the table's store, for this process and the executors.
+    branch
+        The name of an open branch to read, as for `Table`.
     index_cache
         A folder on each executor to cache segments of indexes of a remote store, as for `Table`.
 
@@ -153,13 +157,12 @@ def lookup_join(
     if how not in ("inner", "left"):
         raise InvalidInputError(argument="how", reason=f"{how!r} is not one of inner, left")
     pairs = dict(on) if isinstance(on, Mapping) else {name: name for name in _names(on)}
-    table = Table(uri, version, storage_options=storage_options)
+    place, options = placed(df.sparkSession, uri, storage_options, branch)
+    table = Table(place, version, storage_options=options)
     if columns is None:
         same = {name for given, name in pairs.items() if given == name}
         columns = [name for name in table.snapshot.schema.names() if name not in same]
-    asked = _asked(
-        table, storage_options, pairs, columns, "null" if how == "left" else "skip", index_cache
-    )
+    asked = _asked(table, pairs, columns, "null" if how == "left" else "skip", index_cache)
     frame = frame_schema(df.schema)
     _require_keys(table, frame, pairs)
     clash = [name for name in asked.columns if frame.get(name) is not None]
@@ -183,6 +186,7 @@ def lookup(
     missing: Missing = "skip",
     version: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
     index_cache: str | None = None,
 ) -> DataFrame:
     """Return the rows of a table that have given keys, read by Spark's executors.
@@ -199,7 +203,7 @@ def lookup(
         sort the rows. Default: the columns of the table.
     missing
         For a key without a row: `skip` it, or `null` for a row of nulls with the key.
-    version, storage_options, index_cache
+    version, storage_options, branch, index_cache
         As for `lookup_join`.
 
     Raises
@@ -213,7 +217,8 @@ def lookup(
             reason=f"{missing!r} is not one of skip, null: tasks do not see each other's rows",
             remedy="Use Table.lookup",
         )
-    table = Table(uri, version, storage_options=storage_options)
+    place, options = placed(spark, uri, storage_options, branch)
+    table = Table(place, version, storage_options=options)
     names = _names(on) if on is not None else _indexed(table)
     key_columns = choose_columns(table.snapshot.schema, names)
     require_key_columns(key_columns)
@@ -229,7 +234,7 @@ def lookup(
         )
     found = [name for name in wanted if name != KEY]
     given = {f"_txlog_key_{place}": name for place, name in enumerate(names)}
-    asked = _asked(table, storage_options, given, found, missing, index_cache)
+    asked = _asked(table, given, found, missing, index_cache)
     places = pa.array(range(len(arrays[0])), pa.int64())
     frame = spark.createDataFrame(pa.table([places, *arrays], names=[KEY, *given]))
     frame = frame.coalesce(1 + len(places) // _KEYS_A_TASK)
@@ -254,7 +259,6 @@ def _indexed(table: Table) -> list[str]:
 
 def _asked(
     table: Table,
-    storage_options: Mapping[str, Any] | None,
     pairs: Mapping[str, str],
     columns: Sequence[str],
     missing: Missing,
@@ -267,7 +271,7 @@ def _asked(
     schema = table.snapshot.schema
     chosen, on = choose_columns(schema, columns), choose_columns(schema, list(pairs.values()))
     return _Asked(
-        store.root, table.metadata.id, table.version, storage_options, index_cache, tuple(pairs),
+        store.root, table.metadata.id, table.version, store.options, index_cache, tuple(pairs),
         tuple(one.name for one in on), tuple(one.name for one in chosen), missing,
     )  # fmt: skip
 

@@ -61,6 +61,7 @@ def read(
     columns: Sequence[str] | None = None,
     where: str | Expression | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
     manifests: str | None = None,
     use_index: bool = True,
 ) -> DataFrame:
@@ -108,6 +109,8 @@ def read(
     storage_options
         Options for reading the log. Spark reads data files with its own settings
         (`spark.hadoop.…`).
+    branch
+        The name of an open branch to read, as for `Table`.
     manifests
         A folder for the lists of files, which Spark's driver must be able to read. Default: the
         session's setting `spark.txlog.manifests`, or else a temporary folder of this process. For
@@ -129,7 +132,7 @@ def read(
         The executors cannot read the log: see `SparkEngine`.
     """
     require_flags(use_index=use_index)
-    store = open_store(*placed(spark, uri, storage_options))
+    store = open_store(*placed(spark, uri, storage_options, branch))
     require_shared(
         store,
         argument="uri",
@@ -145,7 +148,7 @@ def read(
         snapshot,
         columns=columns,
         where=as_expression(where, zone_of(spark)),
-        marks=marks_of(store.root, snapshot.version) if is_latest else {},
+        marks=marks_of(store, snapshot.version) if is_latest else {},
         manifests=manifests,
         use_index=use_index,
     )

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 MAX_PARTITION_BYTES: Threshold = 128 * 1024 * 1024  # Spark's default for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
 BRANCH = "txlog.branch"
-"""The branch of the table, as the storage option of this name."""
+"""The storage option that names the branch of the table; an option of the source, too."""
+BRANCHES = ("branch", BRANCH)
 OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 """Options for the range of changes, and for the start of a stream."""
 
@@ -56,7 +57,7 @@ _PROPERTY = "delta."  # The prefix of write options that delta-spark treats as p
 _BY_SPARK = ("path", "paths", "location")
 
 KNOWN = (
-    *_BY_SPARK, *STORAGE, BRANCH, *_OF_READING, "maxPartitionBytes", "timeZone", *_OF_STREAMS,
+    *_BY_SPARK, *STORAGE, *BRANCHES, *_OF_READING, "maxPartitionBytes", "timeZone", *_OF_STREAMS,
     *_UNKNOWN_TO_STREAMS,
     *_OF_WRITING, *UNKNOWN_TO_WRITES,
 )  # fmt: skip
@@ -64,7 +65,7 @@ KNOWN = (
 
 _FOLDED = {name.lower(): name for name in KNOWN}
 # Names of Python arguments.
-_SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf", "branch": BRANCH}
+_SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf"}
 _ALIKE = 0.87  # The least similarity (`difflib`) of a misspelt name to an option.
 
 _LOCAL = re.compile("file:/+")
@@ -269,8 +270,12 @@ class Options:
             raise InvalidInputError(
                 argument=names[1], reason=f"{names[0]} is given too", remedy="Pass only one of them"
             )
-        branch = self.text(BRANCH)
-        own = {} if branch is None else {BRANCH: branch}
+        branches = [name for name in BRANCHES if self.text(name) is not None]
+        if len(branches) > 1:
+            raise InvalidInputError(
+                argument=BRANCH, reason="branch is given too", remedy="Pass only one of them"
+            )
+        own = {BRANCH: self.text(branches[0])} if branches else {}
         if not names:
             return own
         try:
@@ -284,7 +289,9 @@ class Options:
             ) from None
         if own and BRANCH in found:
             raise InvalidInputError(
-                argument=BRANCH, reason=f"{names[0]} has it too", remedy="Pass only one of them"
+                argument=branches[0],
+                reason=f"{names[0]} has {BRANCH}",
+                remedy="Pass only one of them",
             )
         return found | own
 

@@ -68,7 +68,8 @@ class TxlogDataSource(DataSource):
     begin with `delta.`, or a JSON object in `tableProperties`.
 
     For reading and writing: `storageOptions` (a JSON object), or `secretStorageOptions`, which
-    Spark does not show in the plans of writes, even without `register`.
+    Spark does not show in the plans of writes, even without `register`. And `branch`: the name of
+    an open branch to read or to write to.
     """
 
     def __init__(self, options: dict[str, str]) -> None:

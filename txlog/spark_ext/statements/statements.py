@@ -48,8 +48,8 @@ from txlog.spark_ext.writes.own_reads import reads_latest, version_read
 from txlog.spark_ext.writes.write_frame import named_by_place, stored, write
 from txlog.spark_ext.writes.write_tasks import SESSION_PARTITION_MODE
 from txlog.spark_ext.zones import zone_of
-from txlog.store.open import open_store
 from txlog.store.places import same_place
+from txlog.table.seam import context_of
 from txlog.verbs.merge.clauses import Clause
 
 if TYPE_CHECKING:
@@ -348,9 +348,10 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
             parts = [Comparison("<=>", Column((name,)), value) for name, value in given.items()]
             where = And(tuple(parts))
         mode: Any = "overwrite" if overwrites else "append"
-        options = self.storage_options
-        written = partial(write, rows, opened.uri, mode=mode, where=where, storage_options=options)
-        store = open_store(opened.uri, options)
+        store = context_of(opened).store  # A view has options of its own.
+        written = partial(
+            write, rows, opened.uri, mode=mode, where=where, storage_options=store.options
+        )
         return _Insertion(opened.uri, store, rows, overwrites, written)
 
     def _given_rows(self, text: str, *, by_name: bool) -> tuple[DataFrame, Rows]:

@@ -588,10 +588,12 @@ def table(
     version: int | None = None,
     timestamp: str | datetime | int | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    *,
+    branch: str | None = None,
 ) -> SparkTable:
     """Open a table whose verbs do the work on many files on Spark's executors.
 
     The arguments and errors are those of `txlog.Table`; the engine is `SparkEngine(spark)`.
     """
-    place, options = placed(spark, uri, storage_options)
+    place, options = placed(spark, uri, storage_options, branch)
     return SparkTable(place, version, timestamp, options, engine=SparkEngine(spark))

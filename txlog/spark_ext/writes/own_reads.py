@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.base.texts import without_secrets
-from txlog.spark_ext.reads.marks import READ_TABLE, READ_VERSION
+from txlog.spark_ext.reads.marks import READ_BRANCH, READ_TABLE, READ_VERSION
+from txlog.spark_ext.source.options import Options
+from txlog.store.branches import branch_option, chain_of
 from txlog.store.open import open_store
 from txlog.store.places import same_place
 
@@ -156,19 +158,35 @@ def _is_fixed(leaf: Any) -> bool:
 
 
 def _version(one: _Relation, store: Store, latest: int) -> int | None:
-    """Return the version of a table that a relation reads, or None."""
+    """Return the version of a table that a relation reads, or None.
+
+    A branch and its table count as different tables: their versions have nothing in common.
+    """
     chosen = one.options.get(READ_TABLE.lower())
     if chosen is not None:
-        version = int(one.options[READ_VERSION.lower()])
+        version, branch = int(one.options[READ_VERSION.lower()]), chain_of(store)
+        if one.options.get(READ_BRANCH.lower()) != (None if branch is None else branch.id):
+            return None
         return version if same_place(chosen, without_secrets(store.root)) else None
     path = one.options.get("path")
     if not one.is_source or path is None or any(name in one.options for name in _OF_CHOICE):
         return None
     try:
         root = open_store(path, store.options).root
+        chosen_branch = branch_option(Options(one.options).storage)
     except TxlogError:  # It is in another kind of store.
         return None
+    if not _is_branch(chosen_branch, store):
+        return None
     return latest if same_place(root, store.root) else None
+
+
+def _is_branch(option: str | None, store: Store) -> bool:
+    """Return whether a storage option chooses the branch that a store shows, or none does."""
+    branch = chain_of(store)
+    if option is None or branch is None:
+        return option is None and branch is None
+    return option in (branch.name, branch.token)
 
 
 def _relations(df: DataFrame) -> Iterator[_Relation | None]:
@@ -195,7 +213,7 @@ def _relation(leaf: Any) -> _Relation | None:
     # Relations of other sources, such as JDBC, have neither files nor options.
     if kind == "LogicalRelation" and _class_of(leaf.relation()) == "HadoopFsRelation":
         options = leaf.relation().options()
-        names = ("path", READ_TABLE, READ_VERSION)
+        names = ("path", READ_TABLE, READ_VERSION, READ_BRANCH)
         found = {name.lower(): options.get(name.lower()) for name in names}
         given = {name: str(one.get()) for name, one in found.items() if one.isDefined()}
         return _Relation(given, is_source=False)

@@ -106,6 +106,7 @@ def write(
     txn: AppVersion | None = None,
     user_metadata: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
 ) -> Outcome:
     """Write a frame to a table in one commit; create the table if it does not exist.
 
@@ -146,6 +147,8 @@ def write(
         these partition columns.
     options
         The sizes and the encoding of new files.
+    branch
+        The name of an open branch of the table, to which the rows are written.
 
     Returns
     -------
@@ -162,6 +165,8 @@ def write(
         The table exists, and the mode is `error`.
     CommitConflictError
         The table was deleted, created, or changed while the frame was computed.
+    NotFoundError
+        There is no such branch.
     EngineError
         Spark cannot compute the frame; the cause is its error. Nothing was committed, as with all
         errors here. Files of tasks that had finished stay until a vacuum deletes them.
@@ -172,7 +177,7 @@ def write(
     require_texts(name=name, description=description)
     require_app_version(txn)
     require_batch(df)
-    store = open_store(*placed(df.sparkSession, uri, storage_options))
+    store = open_store(*placed(df.sparkSession, uri, storage_options, branch))
     request = WriteRequest(
         mode=mode,
         definition=Definition(
