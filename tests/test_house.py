@@ -59,7 +59,7 @@ ONLY_IN = {
     "PIL": {"training.loader", "training.datasets"},
     "grpc": {"training.service"},
     "google": {"training.service"},
-    "httpx": {"training.service"},
+    "httpx": {"training.service", "store"},
 }
 FACES = {"spark_ext", "tools.cli"}
 

@@ -132,7 +132,7 @@ _HOMES = {
     "AuditFailedError": "base.errors",
     "BadDeletionVectorError": "base.errors",
     "Capability": "verbs.capabilities",
-    "Catalog": "catalog.catalog",
+    "Catalog": "catalog.kinds",
     "CatalogCommits": "log.catalog",
     "Changes": "changes.changes",
     "ChecksumReport": "snapshot.checksum",

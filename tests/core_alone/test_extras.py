@@ -29,6 +29,7 @@ BRINGS = {
     "cli": ("typer", "rich"),
     "cloud": ("obstore",),
     "sql": ("sqlalchemy",),
+    "unity": ("obstore", "httpx"),
     "dynamodb": ("boto3",),
     "s3": ("s3fs",),
     "gcs": ("gcsfs",),
@@ -208,6 +209,14 @@ def test_catalogs(tmp_path: Path) -> None:
         changes["a"].append(pa.table({"n": [1]}))
         changes["b"].append(pa.table({"n": [2]}))
     assert catalog.table("b").count() == 1
+
+
+def test_unity_catalog() -> None:
+    port_of_nobody = "uc+http://127.0.0.1:9/main"
+    expected = txlog.StoreError if is_there("httpx") else txlog.UnsupportedFeatureError
+    with pytest.raises(expected, match=r"127\.0\.0\.1:9") as caught:
+        txlog.Catalog(port_of_nobody)
+    assert is_there("httpx") or "pyspark-txlog[unity]" in str(caught.value)
 
 
 def test_spans_without_a_sdk(table: txlog.Table) -> None:

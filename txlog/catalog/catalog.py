@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import pyarrow as pa
 
@@ -75,12 +75,14 @@ class Catalog:
     database
         The file of an SQLite database, which is made if it does not exist, or a URL of SQLAlchemy,
         such as `postgresql+psycopg://host/name`. SQLite needs working file locks: do not put it on
-        a network disk that lacks them.
+        a network disk that lacks them. `uc://host/catalog` is a catalog of Unity Catalog, which
+        does less (docs/catalog.md).
     location
         The folder for new tables, or its URI. The catalog keeps it, so it is needed only once.
         Default: the folder of the SQLite file.
     storage_options
-        As for `Table`, for all tables of the catalog. They are not stored.
+        As for `Table`, for all tables of the catalog. They are not stored. For Unity Catalog,
+        `token` is that of its server.
     time_zone, engine
         As for `Table`.
 
@@ -93,6 +95,17 @@ class Catalog:
     InvalidInputError
         The catalog is new and `location` is missing, or the catalog has another location.
     """
+
+    def __new__(cls, database: str | os.PathLike[str] = "", *_: Any, **__: Any) -> Self:
+        """Return a catalog of the kind that knows such addresses."""
+        kinds = Catalog.__subclasses__() if cls is Catalog else []
+        kind = next((one for one in kinds if one._is_for(database)), cls)
+        return cast(Self, object.__new__(kind))
+
+    @classmethod
+    def _is_for(cls, database: object) -> bool:  # noqa: ARG003  # Subclasses use it.
+        """Return whether a subclass is for an address."""
+        return False
 
     def __init__(
         self,

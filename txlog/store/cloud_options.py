@@ -14,6 +14,8 @@ from txlog.base.uris import scheme_of
 from txlog.store.base import kind_of
 
 BACKEND = "txlog.backend"  # The value is `obstore` or `fsspec`.
+UNITY = "txlog.unity"
+"""The storage option of a table of Unity Catalog, which gives the credentials: a `UnityTable`."""
 
 # The options of fsspec's file systems by kind, with obstore's names. None: the option is ignored.
 _FROM_FSSPEC: dict[str, dict[str, str | None]] = {
@@ -87,6 +89,8 @@ def is_for_obstore(uri: str, options: Mapping[str, Any]) -> bool:
     """Return whether to use obstore: it is installed and knows the options."""
     if kind_of(scheme_of(uri) or "") is None:
         return False
+    if UNITY in options:  # Only obstore asks for new credentials while a table is open.
+        return True
     chosen = options.get(BACKEND)
     if chosen not in (None, "obstore", "fsspec"):
         raise InvalidInputError(
@@ -125,8 +129,11 @@ def connect(place: Place, options: Mapping[str, Any]) -> Any:
     if place.account is not None and not any("account_name" in name for name in config):
         config["account_name"] = place.account
     made = {"s3": obstore.S3Store, "gs": obstore.GCSStore, "az": obstore.AzureStore}[place.kind]
+    more: dict[str, Any] = {}
+    if UNITY in options:  # The catalog gives credentials, and renews them.
+        more["credential_provider"] = options[UNITY].provider(place.kind)
     try:
-        return made(place.bucket, config=config, retry_config=retries or None)
+        return made(place.bucket, config=config, retry_config=retries or None, **more)
     except Exception as error:
         name = next((one for one in config if f"'{one}'" in str(error)), None)
         message = str(error).partition("\n\nDebug source")[0].strip()

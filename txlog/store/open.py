@@ -28,7 +28,8 @@ def open_store(
         A plain path is made absolute in the current working folder. `~` at its start is the user's
         home, and all other characters are literal, also `%`. A `file:` URI is percent-decoded.
         `memory://` is this process's memory. `s3://`, `gs://`, `az://` and similar schemes use
-        obstore if it is installed, and all others use fsspec.
+        obstore if it is installed, and all others use fsspec. `uc://host/catalog/schema.table` is
+        a table of Unity Catalog, which is asked for its location.
     storage_options
         How to connect: object_store's keys, such as `AWS_REGION`, and those of fsspec. txlog's own
         options are `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`, `txlog.paths`
@@ -63,6 +64,11 @@ def open_store(
     options = without_branch(storage_options or {})
     is_confined(options)  # A wrong value raises here.
     scheme = scheme_of(text)
+    if scheme in ("uc", "uc+http"):
+        from txlog.store.unity.tables import find
+
+        text, options = find(text, options)
+        scheme = scheme_of(text)
     if scheme is None or scheme == "file":
         is_uri = is_file_uri(text)
         plain = file_path(text, decode=True) if is_uri else os.path.expanduser(text)
@@ -87,6 +93,10 @@ def _viewed(store: Store, branch: str | None) -> Store:
 
 def _managed(store: Store) -> Store:
     """Return a store through the catalog of the table if the options name one."""
+    if "txlog.unity" in store.options:
+        from txlog.store.unity.tables import through
+
+        return through(store)
     if "txlog.catalog" not in store.options:
         return store
     from txlog.store.managed import managed_store

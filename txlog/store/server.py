@@ -98,6 +98,8 @@ class ServerStore(BasicStore):
 
 def frozen(options: Any) -> Any:
     """Return options with their values as a key: another value may lead to another server."""
+    if hasattr(options, "connection_key"):
+        return options.connection_key
     if isinstance(options, Mapping):
         return tuple(sorted((str(name), frozen(value)) for name, value in options.items()))
     return repr(options)

@@ -1,0 +1,258 @@
+"""`txlog.Catalog("uc://host/catalog")`: the tables of Unity Catalog by name.
+
+The catalog can what its published interface allows. Everything else is refused, with what to use
+instead. Rules: spec/catalog.md, CAT-18 to CAT-22.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from txlog.base.errors import (
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+    require_texts,
+)
+from txlog.base.threads import Engine
+from txlog.catalog.catalog import Catalog
+from txlog.catalog.moment import CatalogSnapshot, require_name
+from txlog.store.catalog_database import Managed, TableRow
+from txlog.store.unity.address import TOKEN, access_of, is_address
+from txlog.store.unity.client import Client, TableInfo
+from txlog.store.unity.tables import is_delta, table_of
+from txlog.table.table import Table
+
+
+class UnityCatalog(Catalog):
+    """A catalog of Unity Catalog; what it cannot do raises `UnsupportedFeatureError`."""
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str],
+        location: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        time_zone: str | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        """Open the catalog, which must exist; errors as for `Catalog`."""
+        access, rest = access_of(str(database), storage_options or {})
+        if access.address.table is not None:
+            raise InvalidInputError(
+                argument="database",
+                reason=f"{access.address} is the address of a table, not of a catalog",
+                remedy="Open it with txlog.Table, or leave out what follows the catalog's name",
+            )
+        if location is not None:
+            raise InvalidInputError(
+                argument="location",
+                reason="the server of Unity Catalog decides where its tables are",
+                remedy="Omit the location",
+            )
+        self._client = Client(access)
+        self._options = rest
+        self._time_zone = time_zone
+        self._engine = engine
+        found = self._client.catalog()
+        self._id = found.id or str(access.address)
+        self._location = str(access.address)
+
+    @classmethod
+    def _is_for(cls, database: object) -> bool:
+        return is_address(database)
+
+    def __repr__(self) -> str:
+        return f"txlog.Catalog({self._location!r})"
+
+    def __reduce__(self) -> Any:
+        return _opened, (self._location, self._options, self._time_zone, self._engine)
+
+    # Names -------------------------------------------------------------------------------------
+
+    def tables(self, namespace: str | None = None) -> pa.Table:
+        """Return the Delta tables, by name, as `Catalog.tables`; `version` is null."""
+        require_texts(namespace=namespace)
+        rows = self._rows(namespace)
+        return pa.table(
+            {
+                "name": pa.array([row.name for row in rows], pa.string()),
+                "location": pa.array([row.location for row in rows], pa.string()),
+                "managed": pa.array([row.managed for row in rows], pa.string()),
+                "version": pa.nulls(len(rows), pa.int64()),
+                "created": pa.array([row.created_ms for row in rows], pa.timestamp("ms", "UTC")),
+            }
+        )
+
+    def namespaces(self) -> list[str]:
+        """Return the schemas of the catalog, ascending, also empty ones."""
+        return self._client.schemas()
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the catalog has a table of this name, in any case."""
+        try:
+            return isinstance(name, str) and self._info(name) is not None
+        except (InvalidInputError, NotFoundError):
+            return False
+
+    def location_of(self, name: str) -> str:
+        """Return the address of a table, with which every call opens it through the catalog."""
+        return f"{self._location}/{self._row(name).name}"
+
+    def storage_options(self) -> dict[str, Any]:
+        """Return the options with which addresses of tables open: those given, and the token."""
+        return {**self._options, TOKEN: self._client.access.given}
+
+    def snapshot(self) -> CatalogSnapshot:
+        """Return all tables; each has the version that is its latest when it is opened.
+
+        The interface has no moment that several tables share.
+        """
+        return CatalogSnapshot(self._open, {row.name: (row, None) for row in self._rows(None)})
+
+    def drop(self, name: str) -> None:
+        """Drop a table. The files of an external table stay; those of a managed one are deleted."""
+        row = self._row(name)
+        self._client.drop(row.name)
+
+    # What the interface does not have ----------------------------------------------------------
+
+    def create_table(self, name: str, *_: object, **__: object) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("create_table", "Create the table with the engine of the catalog")
+
+    def register(self, name: str, *_: object, **__: object) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("register", "Register the table with the engine of the catalog")
+
+    def rename(self, name: str, new_name: str) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("rename", "Register its location under the new name, then drop the old")
+
+    def dropped(self) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("dropped", _NO_UNDROP)
+
+    def undrop(self, name: str, new_name: str | None = None) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("undrop", _NO_UNDROP)
+
+    def purge(self, retention_days: float = 0, *, dry_run: bool = True) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("purge", "The server deletes the files of managed tables itself")
+
+    def manage(self, name: str, managed: Managed = "writes") -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking(
+            "manage", "Make a new table with create_table(…, managed='all'), and copy the rows"
+        )
+
+    def release(self, name: str) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("release", "Copy the rows into an external table")
+
+    def repair(self, name: str) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("repair", "Ask the operator of the server")
+
+    @property
+    def branches(self) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("branches", "Branch each external table: catalog.table(name).branches")
+
+    def at(self, timestamp: object) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking(
+            "at", "Open each table at the time: catalog.table(name).at(timestamp=…)"
+        )
+
+    def follow(self, **_: object) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking("follow", "Follow each table: catalog.table(name).follow()")
+
+    def transaction(self, **_: object) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        raise self._lacking(
+            "transaction",
+            "Write one table after the other, with txn= so that each is written once, or keep "
+            "tables that change together in a catalog of a database: txlog.Catalog('lake.db')",
+        )
+
+    def run(self, function: object, **_: object) -> NoReturn:
+        """Raise `UnsupportedFeatureError`."""
+        self.transaction()
+
+    def _lacking(self, what: str, instead: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            path=self._location,
+            features=(what,),
+            reason=f"the published interface of Unity Catalog has nothing for {what}",
+            remedy=instead,
+        )
+
+    # -------------------------------------------------------------------------------------------
+
+    def _info(self, name: str) -> TableInfo:
+        steps = require_name(name).split(".")
+        if (
+            len(steps) == 3
+            and steps[0].casefold() == self._client.access.address.catalog.casefold()
+        ):
+            steps = steps[1:]
+        if len(steps) != 2:
+            raise InvalidInputError(
+                argument="name",
+                reason=f"{name!r} is not the name of a table in Unity Catalog",
+                remedy="Write schema.table",
+            )
+        return self._client.table(".".join(steps))
+
+    def _rows(self, namespace: str | None) -> list[TableRow]:
+        names = [namespace] if namespace is not None else self._client.schemas()
+        infos = [info for name in names for info in self._client.tables(name) if is_delta(info)]
+        return sorted((_row_of(info) for info in infos), key=lambda row: row.name)
+
+    def _row(self, name: str) -> TableRow:
+        info = self._info(name)
+        found = f"{info.schema_name}.{info.name}"
+        table_of(self._client, found, info)  # It raises if the table cannot be opened.
+        return _row_of(info)
+
+    def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
+        return Table(
+            f"{self._location}/{row.name}",
+            version,
+            branch=branch,
+            storage_options=self.storage_options(),
+            time_zone=self._time_zone,
+            engine=self._engine,
+        )
+
+
+_NO_UNDROP = (
+    "The files of an external table stay: register its location again. Those of a managed table "
+    "are the server's"
+)
+
+
+def _row_of(info: TableInfo) -> TableRow:
+    return TableRow(
+        table_id=info.table_id or "",
+        name=f"{info.schema_name}.{info.name}",
+        location=info.storage_location or "",
+        managed="all" if info.table_type == "MANAGED" else None,
+        latest_version=None,
+        created_ms=info.created_at or 0,
+        dropped_ms=None,
+    )
+
+
+def _opened(
+    location: str, options: Mapping[str, Any], time_zone: str | None, engine: Engine | None
+) -> Catalog:
+    """Open a catalog in another process, with the token of the environment."""
+    return Catalog(location, storage_options=options, time_zone=time_zone, engine=engine)

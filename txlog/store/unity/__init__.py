@@ -1,0 +1,1 @@
+"""Unity Catalog: its tables, credentials and commits, by its published HTTP interface."""
