@@ -89,6 +89,32 @@ def test_streams(spark: "SparkSession", uri: str, tmp_path: Path) -> None:
     assert sorted(rows(str(tmp_path / "copy"), None)) == [1, 2, 3, 4]
 
 
+@pytest.mark.spec("STR-12")
+def test_a_query_does_not_go_on_with_another_branch_of_the_name(
+    spark: "SparkSession", uri: str, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    def run() -> None:
+        source = spark.readStream.format("txlog").option("branch", "b").load(uri)
+        writer = source.writeStream.format("txlog").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "c"))
+        query.start(str(tmp_path / "copy")).awaitTermination()
+
+    run()
+    txlog.Table(uri, branch="b").append(pa.table({"id": [5], "n": [0]}))
+    run()
+    assert sorted(rows(str(tmp_path / "copy"), None)) == [1, 2, 3, 4, 5]
+    table = txlog.Table(uri)
+    table.branches.discard("b")
+    table.branches.create("b")
+    for number in range(6, 9):
+        txlog.Table(uri, branch="b").append(pa.table({"id": [number], "n": [0]}))
+    with pytest.raises(StreamingQueryException, match="the checkpoint is of the branch with id"):
+        run()
+    assert sorted(rows(str(tmp_path / "copy"), None)) == [1, 2, 3, 4, 5]
+
+
 def test_the_delta_table(spark: "SparkSession", uri: str) -> None:
     table = DeltaTable.forPath(spark, uri, OPTIONS)
     assert sorted(row.id for row in table.toDF().collect()) == [1, 2, 3, 4]

@@ -118,7 +118,7 @@ def test_no_more_versions_are_read_than_the_limits_let_in() -> None:
     "change",
     [
         {"format": 2}, {"format": True}, {"version": -1}, {"index": "0"}, {"table": None},
-        {"initial": 1}, {"began": 1.0}, {"changes": "false"},
+        {"initial": 1}, {"began": 1.0}, {"changes": "false"}, {"branch": 7},
     ],
 )  # fmt: skip
 def test_offsets_of_other_sources_are_refused(change: dict[str, Any]) -> None:
@@ -663,6 +663,42 @@ def test_a_clean_up_behind_a_listing_is_as_one_before_it(
         assert set(range(max(kept, 1), table.version + 1)) <= set(came)
     if not kept:
         assert came == list(range(1, table.version + 1))
+
+
+@pytest.mark.spec("STR-1")
+@pytest.mark.spec("STR-12")
+@pytest.mark.parametrize("changes", [False, True])
+def test_offsets_of_a_branch_are_of_no_other_branch(table: txlog.Table, changes: bool) -> None:
+    table.alter.set_properties({"delta.enableChangeDataFeed": "true"})
+    began = table.version
+
+    def branch() -> txlog.Table:
+        return txlog.Table(table.uri, branch="b")
+
+    def opened(one: txlog.Table) -> TableStream:
+        return open_stream(one, changes=changes, start_version=began)
+
+    table.branches.create("b")
+    branch().append(xs(6))
+    at = opened(branch()).latest(UNDECIDED)
+    branch().append(xs(7))
+    assert json.loads(json.dumps(at)) == at
+    end = opened(branch()).latest(at)  # The same branch goes on.
+    assert len(opened(branch()).work(at, end)) == 1
+    of_main = opened(table).latest(UNDECIDED)
+    assert "branch" not in of_main
+    with pytest.raises(InvalidInputError, match="the table itself, and this is the branch 'b'"):
+        opened(branch()).latest(of_main)
+    with pytest.raises(InvalidInputError, match=r"the branch with id .*, and this is the table"):
+        opened(table).latest(at)
+    table.branches.discard("b")
+    table.branches.create("b")
+    for number in range(8, 12):  # It has versions beyond the offset.
+        branch().append(xs(number))
+    with pytest.raises(InvalidInputError, match="the branch with id"):
+        opened(branch()).latest(at)
+    with pytest.raises(InvalidInputError, match="the branch with id"):
+        opened(branch()).work(at, end)
 
 
 @pytest.mark.spec("STR-12")

@@ -161,6 +161,24 @@ def branch_name(store: Store) -> str | None:
     return found
 
 
+def branch_id(store: Store) -> str | None:
+    """Return the id of the branch that a store shows; None for a table itself."""
+    branch = chain_of(store)
+    return None if branch is None else branch.id
+
+
+def other_branch(id: str | None, store: Store) -> str | None:
+    """Say what has versions of its own and a store does not show; None: the store shows it.
+
+    `id` is that of a branch, or None for the table itself.
+    """
+    if id == branch_id(store):
+        return None
+    name = branch_name(store)
+    given = "the table itself" if id is None else f"the branch with id {id}"
+    return f"{given}, and this is {'the table itself' if name is None else f'the branch {name!r}'}"
+
+
 def require_main(store: Store, what: str) -> None:
     """Raise if a store shows a branch, for what only the table itself can do.
 

@@ -17,7 +17,7 @@ from txlog.log.names import LogFile, commit_name
 from txlog.snapshot.commits import Commit, is_gone, read_commit
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
-from txlog.store.branches import branch_name, chain_of
+from txlog.store.branches import branch_id, other_branch
 from txlog.stream.stream import CommitsAhead, Words
 
 _FORMAT = 1
@@ -75,7 +75,7 @@ class Token:
     @classmethod
     def at(cls, store: Store, table: str, version: int, *, changes: bool) -> Token:
         """Return the place before a version of the table or branch that a store shows."""
-        return cls(table, version, changes, _branch_of(store))
+        return cls(table, version, changes, branch_id(store))
 
 
 class Follower:
@@ -105,11 +105,9 @@ class Follower:
                 f"(id {self._table})",
                 "Pass the token of this table, or follow it anew",
             )
-        if at.branch != _branch_of(store):
+        if other := other_branch(at.branch, store):
             raise _bad_token(
-                "the token is of "
-                + ("the table itself" if at.branch is None else f"the branch with id {at.branch}")
-                + f", and this is {branch_name(store) or 'the table itself'}",
+                f"the token is of {other}",
                 "Follow what the token is of, or follow anew without it",
             )
         if at.next > latest.version + 1:
@@ -259,11 +257,6 @@ def waited(
             pause_s = min(pause_s, left_s)
         effects.sleep_s(pause_s)
         wait_s = min(2 * wait_s, poll_s)
-
-
-def _branch_of(store: Store) -> str | None:
-    branch = chain_of(store)
-    return None if branch is None else branch.id
 
 
 def _bad_token(reason: str, remedy: str) -> InvalidInputError:

@@ -34,6 +34,7 @@ class StreamOffset:
     version: int
     index: int = 0
     changes: bool = False  # Whether the units of commits are files of changes.
+    branch: str | None = None  # The id of the branch whose versions are meant; None: the table's.
 
     @property
     def in_snapshot(self) -> bool:
@@ -51,7 +52,8 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a dict of plain values."""
-        return {"format": _FORMAT, **{name: getattr(self, name) for name in _NAMES}}
+        found = {"format": _FORMAT, **{name: getattr(self, name) for name in _NAMES}}
+        return found if self.branch is None else {**found, "branch": self.branch}
 
 
 UNDECIDED: Mapping[str, Any] = {"format": _FORMAT, "version": -1, "index": 0}
@@ -71,7 +73,9 @@ def parse_offset(offset: Mapping[str, Any]) -> StreamOffset:
     InvalidInputError
         It is the offset of another source, or has an unknown format.
     """
-    for name, kind in _FIELDS.items():
+    branch = offset.get("branch")
+    fields = _FIELDS if branch is None else {**_FIELDS, "branch": str}
+    for name, kind in fields.items():
         value = offset.get(name)
         fits = type(value) is kind and not (isinstance(value, int) and value < 0)
         if not fits or (name == "format" and value != _FORMAT):
@@ -82,7 +86,7 @@ def parse_offset(offset: Mapping[str, Any]) -> StreamOffset:
                 remedy="Start the query with a new checkpoint, and set startingVersion to the "
                 "version where the other source stopped",
             )
-    return StreamOffset(**{name: offset[name] for name in _NAMES})
+    return StreamOffset(**{name: offset[name] for name in _NAMES}, branch=branch)
 
 
 @dataclass(frozen=True)

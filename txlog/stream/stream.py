@@ -24,6 +24,7 @@ from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_from
 from txlog.store.base import Store
+from txlog.store.branches import branch_id, other_branch
 from txlog.stream.offsets import (
     Limits,
     Step,
@@ -316,7 +317,8 @@ class TableStream:
 
     def _offset(self, began: int, *, initial: bool) -> StreamOffset:
         table, changes = self._table.metadata.id, self._options.changes
-        return StreamOffset(table, began, initial, began, changes=changes)
+        branch = branch_id(self._store)
+        return StreamOffset(table, began, initial, began, changes=changes, branch=branch)
 
     def _resumed(self, offset: Mapping[str, Any]) -> StreamOffset:
         found = parse_offset(offset)
@@ -325,6 +327,12 @@ class TableStream:
                 argument="checkpointLocation",
                 reason=f"the checkpoint belongs to another table (id {found.table}) than the "
                 f"current one at {self._store.root} (id {self._table.metadata.id})",
+                remedy="Start the query with a new checkpoint",
+            )
+        if other := other_branch(found.branch, self._store):
+            raise InvalidInputError(
+                argument="checkpointLocation",
+                reason=f"the checkpoint is of {other}",
                 remedy="Start the query with a new checkpoint",
             )
         if found.changes != self._options.changes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from txlog.base.texts import without_secrets
 from txlog.store.base import Store
-from txlog.store.branches import chain_of
+from txlog.store.branches import branch_id
 
 READ_TABLE = "txlog.readTable"
 READ_VERSION = "txlog.readVersion"
@@ -19,5 +19,5 @@ def marks_of(store: Store, version: int) -> Mapping[str, str]:
     Spark keeps the options of a read in all plans that contain it, and shows them.
     """
     marks = {READ_TABLE: without_secrets(store.root), READ_VERSION: str(version)}
-    branch = chain_of(store)
-    return marks if branch is None else {**marks, READ_BRANCH: branch.id}
+    branch = branch_id(store)
+    return marks if branch is None else {**marks, READ_BRANCH: branch}

@@ -14,7 +14,7 @@ from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.base.texts import without_secrets
 from txlog.spark_ext.reads.marks import READ_BRANCH, READ_TABLE, READ_VERSION
 from txlog.spark_ext.source.options import Options
-from txlog.store.branches import branch_option, chain_of
+from txlog.store.branches import branch_id, branch_option, chain_of
 from txlog.store.open import open_store
 from txlog.store.places import same_place
 
@@ -164,8 +164,8 @@ def _version(one: _Relation, store: Store, latest: int) -> int | None:
     """
     chosen = one.options.get(READ_TABLE.lower())
     if chosen is not None:
-        version, branch = int(one.options[READ_VERSION.lower()]), chain_of(store)
-        if one.options.get(READ_BRANCH.lower()) != (None if branch is None else branch.id):
+        version = int(one.options[READ_VERSION.lower()])
+        if one.options.get(READ_BRANCH.lower()) != branch_id(store):
             return None
         return version if same_place(chosen, without_secrets(store.root)) else None
     path = one.options.get("path")
