@@ -111,3 +111,125 @@ def test_a_new_table_and_a_table_as_quarantine(spark: "SparkSession", tmp_path: 
         spark_ext.write(first, tmp_path / "new", on_error="quarantine", quarantine=tmp_path / "new")
     with pytest.raises(txlog.InvalidInputError):
         spark_ext.write(first, tmp_path / "new", on_error="quarantine")
+
+
+def kept_rows(uri: Any) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in txlog.Table(uri).to_arrow()["row"].to_pylist()]
+
+
+@pytest.mark.spec("CON-32")
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_the_format_has_the_same_answer_as_the_function_and_the_core(
+    spark: "SparkSession", table: txlog.Table, tmp_path: Path, mode: str
+) -> None:
+    rows = rows_of(spark)
+    writer = frame(spark).write.format("txlog").mode(mode)
+    writer.option("onError", "quarantine").option("quarantine", str(tmp_path / "q")).save(table.uri)
+    good = [row for row in rows if is_good(row)]
+    assert table.refresh().to_arrow().sort_by("id").to_pylist() == good
+    kept = txlog.Table(tmp_path / "q").to_arrow()
+    core = txlog.Table.create(tmp_path / "core", table.schema)
+    core.alter.add_constraint({"odd": "id IS NULL OR id % 7 <> 3"})
+    core.append(
+        pa.Table.from_pylist(rows), on_error="quarantine", quarantine=tmp_path / "q of core"
+    )
+    names = ["rule", "name", "row"]
+    same = txlog.Table(tmp_path / "q of core").to_arrow()
+    assert sorted(map(str, kept.select(names).to_pylist())) == sorted(
+        map(str, same.select(names).to_pylist())
+    )
+    assert len(set(kept["batch"].to_pylist())) == 1
+    metrics = table.history(1)[0]["operationMetrics"]
+    assert metrics["numQuarantinedRows"] == str(len(kept))
+
+
+@pytest.mark.spec("CON-33")
+@pytest.mark.parametrize("by", ["options", "settings"])
+def test_a_repeated_write_by_the_format_keeps_each_row_once(
+    spark: "SparkSession", table: txlog.Table, tmp_path: Path, by: str
+) -> None:
+    bad = sum(not is_good(row) for row in rows_of(spark))
+    table.alter.set_properties({"delta.setTransactionRetentionDuration": "interval 7 days"})
+    writer = frame(spark).write.format("txlog").mode("append")
+    writer = writer.option("onError", "quarantine").option("quarantine", str(tmp_path / "q"))
+    settings = {"txnAppId": "job", "txnVersion": "1"}
+    if by == "options":
+        writer = writer.options(**settings)
+    else:
+        for name, value in settings.items():
+            spark.conf.set(f"spark.databricks.delta.write.{name}", value)
+    try:
+        writer.save(table.uri)
+        # As if the process had ended between the two commits.
+        stop_before(table)
+        for _ in range(2):
+            writer.save(table.uri)
+    finally:
+        for name in settings:
+            spark.conf.unset(f"spark.databricks.delta.write.{name}")
+    assert table.refresh().count() == 100 - bad
+    assert txlog.Table(tmp_path / "q").count() == bad
+
+
+def stop_before(table: txlog.Table) -> None:
+    """Take the last commit of a table away, as if a process had ended before it."""
+    log = Path(table.uri) / "_delta_log"
+    last = table.refresh().version
+    for path in log.glob(f"{last:020}*"):
+        path.unlink()
+    (log / "_last_checkpoint").unlink(missing_ok=True)
+
+
+@pytest.mark.spec("CON-33")
+@pytest.mark.parametrize("app_id", [None, "job"])
+def test_a_stream_keeps_each_row_once(
+    spark: "SparkSession", table: txlog.Table, tmp_path: Path, app_id: str | None
+) -> None:
+    def run(app_id: str | None = app_id) -> None:
+        source = spark.readStream.schema("id long, n long").parquet(str(tmp_path / "source"))
+        writer = source.writeStream.format("txlog").trigger(availableNow=True)
+        writer = writer.option("onError", "quarantine").option("quarantine", str(tmp_path / "q"))
+        writer = writer if app_id is None else writer.option("txnAppId", app_id)
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).start(table.uri)
+        query.awaitTermination()
+
+    rows = rows_of(spark)
+    bad = [row for row in rows if not is_good(row)]
+    frame(spark).write.parquet(str(tmp_path / "source"))
+    run()
+    assert table.refresh().count() == 100 - len(bad)
+    assert sorted(map(str, kept_rows(tmp_path / "q"))) == sorted(map(str, bad))
+    frame(spark).write.mode("append").parquet(str(tmp_path / "source"))
+    run()
+    assert len(kept_rows(tmp_path / "q")) == 2 * len(bad)
+    # The process ended after the commit of the quarantine: Spark runs the last batch again. The
+    # name of the application may change between two runs of a query.
+    stop_before(table)
+    commits = tmp_path / "c" / "commits"
+    for path in sorted(commits.iterdir()):
+        if path.name.strip(".").startswith("1"):
+            path.unlink()
+    run(None if app_id else "other")
+    assert table.refresh().count() == 2 * (100 - len(bad))
+    assert len(kept_rows(tmp_path / "q")) == 2 * len(bad)
+    batches = txlog.Table(tmp_path / "q").to_arrow()["batch"].to_pylist()
+    assert {batches.count(one) for one in batches} == {len(bad)}
+
+
+def test_the_format_refuses_what_the_function_refuses(
+    spark: "SparkSession", table: txlog.Table, tmp_path: Path
+) -> None:
+    from pyspark.errors import PySparkException
+
+    writer = frame(spark).write.format("txlog").mode("append")
+    for options, text in (
+        ({"onError": "quarantine"}, "quarantine"),
+        ({"quarantine": str(tmp_path / "q")}, "onError=quarantine"),
+        ({"onError": "skip", "quarantine": str(tmp_path / "q")}, "onError"),
+        ({"onError": "quarantine", "quarantine": table.uri}, "its own quarantine"),
+    ):
+        with pytest.raises(PySparkException, match=text):
+            writer.options(**options).save(table.uri)
+        writer = frame(spark).write.format("txlog").mode("append")
+    assert table.refresh().count() == 0
+    assert not (tmp_path / "q").exists()

@@ -501,3 +501,72 @@ def test_rows_of_a_run_under_other_rules_that_came_first_are_replaced(
         other.append(data, **given)
     assert other.refresh().count() == 1
     assert sorted(txlog.Table(uri).to_arrow()["rule"].to_pylist()) == ["CHECK", "NOT NULL"]
+
+
+POSITIVE = {"delta.constraints.positive": "n > 0"}
+NUMBERS = pa.table({"n": [1, -2, 3, None]})
+
+
+@pytest.mark.spec("CON-32")
+@pytest.mark.parametrize("mode", ["append", "overwrite", "error"])
+def test_the_rows_of_a_new_table_are_judged_by_its_rules(tmp_path: Path, mode: Any) -> None:
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": tmp_path / "q"}
+    given["properties"] = POSITIVE
+    made = txlog.write(tmp_path / "t", NUMBERS, mode=mode, txn=("job", 1), **given)
+    assert made.outcome is not None
+    assert made.outcome.metrics["numQuarantinedRows"] == 2
+    for _ in range(2 if mode != "error" else 0):  # It is recorded.
+        txlog.write(tmp_path / "t", NUMBERS, mode=mode, txn=("job", 1), **given)
+    kept = txlog.Table(tmp_path / "q").to_arrow().to_pylist()
+    assert sorted(one["row"] for one in kept) == ['{"n": -2}', '{"n": null}']
+    assert [one["version"] for one in kept] == [None, None]
+    assert sorted(made.refresh().to_arrow()["n"].to_pylist()) == [1, 3]
+    if mode == "error":
+        return
+    txlog.write(tmp_path / "t", pa.table({"n": [-5, 6]}), mode=mode, **given)
+    assert txlog.Table(tmp_path / "q").count("row = '{\"n\": -5}' AND version = 0") == 1
+    expected = [6] if mode == "overwrite" else [1, 3, 6]
+    assert sorted(made.refresh().to_arrow()["n"].to_pylist()) == expected
+
+
+@pytest.mark.spec("CON-32")
+@pytest.mark.parametrize("txn", [None, ("job", 1)])
+def test_a_lost_race_to_make_a_table_leaves_no_row_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, txn: Any
+) -> None:
+    kept = module.Quarantine.kept
+
+    def other_table_is_made(self: module.Quarantine) -> None:
+        kept(self)
+        monkeypatch.setattr(module.Quarantine, "kept", kept)
+        schema = pa.schema([("n", pa.int64())])
+        txlog.Table.create(tmp_path / "t", schema, properties={"delta.constraints.few": "n < 3"})
+
+    monkeypatch.setattr(module.Quarantine, "kept", other_table_is_made)
+    with pytest.raises(txlog.InvalidInputError, match="properties"):  # The other table has others.
+        write_positive(tmp_path, txn)
+    assert txlog.Table(tmp_path / "q").count() == 0
+    txlog.write(
+        tmp_path / "t", NUMBERS, mode="append", txn=txn, on_error="quarantine",
+        quarantine=tmp_path / "q",
+    )  # fmt: skip
+    rows = txlog.Table(tmp_path / "q").to_arrow()["row"].to_pylist()
+    assert sorted(rows) == ['{"n": 3}', '{"n": null}']
+    assert sorted(txlog.Table(tmp_path / "t").to_arrow()["n"].to_pylist()) == [-2, 1]
+
+
+def write_positive(path: Path, txn: Any) -> None:
+    txlog.write(
+        path / "t", NUMBERS, mode="append", properties=POSITIVE, txn=txn, on_error="quarantine",
+        quarantine=path / "q",
+    )  # fmt: skip
+
+
+def test_a_write_without_a_place_for_wrong_rows_is_refused(tmp_path: Path) -> None:
+    wrong: list[dict[str, Any]] = [{"on_error": "quarantine"}, {"quarantine": tmp_path / "q"}]
+    for one in wrong:
+        with pytest.raises(txlog.InvalidInputError, match="quarantine"):
+            txlog.write(tmp_path / "t", NUMBERS, **one)
+    with pytest.raises(txlog.InvalidInputError, match="its own quarantine"):
+        txlog.write(tmp_path / "t", NUMBERS, on_error="quarantine", quarantine=tmp_path / "t")
+    assert not (tmp_path / "t").exists()

@@ -90,17 +90,19 @@ class Rejects(ABC):
     """Where the rows of a write that do not fit its table go."""
 
     @abstractmethod
-    def take(self, operation: str, base: Snapshot, batch: pa.RecordBatch, faults: Faults) -> None:
-        """Take the rows of a batch that do not fit a version of the table.
+    def take(
+        self, operation: str, base: Snapshot | None, batch: pa.RecordBatch, faults: Faults
+    ) -> None:
+        """Take the rows of a batch that do not fit a version of the table; None: a new table.
 
         The batch has all of its rows, as they were given.
         """
 
     @abstractmethod
-    def at(self, base: Snapshot) -> None:
-        """Note the version of the table on which an attempt is made."""
+    def at(self, base: Snapshot | None) -> None:
+        """Note the version of the table on which an attempt is made; None: it is a new table."""
 
-    def sieve(self, operation: str, base: Snapshot) -> Sieve:
+    def sieve(self, operation: str, base: Snapshot | None) -> Sieve:
         """Return the sieve for a version: it takes the rows that do not fit the table."""
         self.at(base)
         return sieve_into(partial(self.take, operation, base))
@@ -108,6 +110,10 @@ class Rejects(ABC):
     @abstractmethod
     def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
         """Return what must be committed before the write is; as `Operation.companions`."""
+
+    @abstractmethod
+    def withdraw(self, txn: AnyAppVersion | None) -> None:
+        """Take back what was committed to other tables for a new table that was not made."""
 
     @property
     @abstractmethod

@@ -71,6 +71,24 @@ def quarantine_place(
     return Context(store, engine=threads_for(store))
 
 
+def keeper_of(
+    context: Context, on_error: OnError, given: Handle | str | os.PathLike[str] | None
+) -> Quarantine | None:
+    """Return the quarantine of a write; None if rows that do not fit are an error.
+
+    Raises
+    ------
+    InvalidInputError
+        One argument lacks the other, or the table would be its own quarantine.
+    """
+    there = quarantine_place(on_error, given, context.store.options)
+    if there is None:
+        return None
+    from txlog.verbs.quarantine import Quarantine  # Few writes have one.
+
+    return Quarantine(there, context)
+
+
 class RowVerbs(ABC):
     """Verbs that change rows. A subclass carries out their operations."""
 
@@ -83,19 +101,8 @@ class RowVerbs(ABC):
     def _quarantine_of(
         self, on_error: OnError, given: Handle | str | os.PathLike[str] | None
     ) -> Quarantine | None:
-        """Return the quarantine of a write; None if rows that do not fit are an error.
-
-        Raises
-        ------
-        InvalidInputError
-            One argument lacks the other, or the table would be its own quarantine.
-        """
-        there = quarantine_place(on_error, given, self._context.store.options)
-        if there is None:
-            return None
-        from txlog.verbs.quarantine import Quarantine  # Few writes have one.
-
-        return Quarantine(there, self._context)
+        """Return the quarantine of a write, as `keeper_of`."""
+        return keeper_of(self._context, on_error, given)
 
     @abstractmethod
     def _run(

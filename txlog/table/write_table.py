@@ -42,6 +42,8 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
 from txlog.store.branches import with_branch
 from txlog.store.open import open_store
+from txlog.table.handle import Handle
+from txlog.table.row_verbs import OnError, keeper_of
 from txlog.table.table import Table
 from txlog.verbs.create import already_exists, existing, write_new_table
 from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
@@ -64,6 +66,8 @@ def write(
     partition_mode: PartitionMode = "static",
     schema_mode: SchemaMode = None,
     computed_from: int | None = None,
+    on_error: OnError = "error",
+    quarantine: Handle | str | os.PathLike[str] | None = None,
     options: WriteOptions | None = None,
     txn: AppVersion | None = None,
     user_metadata: UserMetadata | None = None,
@@ -86,6 +90,8 @@ def write(
         it, but for name and description. The data has values for `identity` columns, so these are
         `Identity(explicit=True)`; otherwise create the table first. With `mode="overwrite"` and
         `schema_mode="overwrite"` it gets these partition columns.
+    on_error, quarantine
+        As for `Table.append`, also for a new table.
     branch, engine
         As for `Table`. The data itself is written by this process.
     time_zone
@@ -112,6 +118,7 @@ def write(
         name=name,
         description=description,
     )
+    keeper = keeper_of(context, on_error, quarantine)
     snapshot = existing(context.store)
     if stated is not None:
         latest = None if snapshot is None else snapshot.version
@@ -126,6 +133,7 @@ def write(
             user_metadata=user_metadata,
             allow_existing=mode != "error",
             where=predicate,
+            quarantine=keeper,
         )
         if made is not None:
             return Table._made(context, made)
@@ -152,6 +160,8 @@ def write(
         "txn": txn,
         "options": options,
         "user_metadata": user_metadata,
+        "on_error": on_error,
+        "quarantine": quarantine,
     }
     if mode == "append":
         table.append(data, **shared)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ from txlog.commit.app_versions import (
 )
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
-from txlog.commit.operation import Done, Operation, Outcome, execute
+from txlog.commit.operation import Companion, Done, Operation, Outcome, execute
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.definition import PLAIN, Definition
 from txlog.data_files.identity import (
@@ -77,6 +77,9 @@ from txlog.store.base import Store
 from txlog.store.branches import branch_name
 from txlog.verbs.append import write_metrics
 from txlog.verbs.properties import Asked
+
+if TYPE_CHECKING:
+    from txlog.data_files.sieve import Rejects
 
 NO_TABLE = ""
 """The table id in fragments that are written before the table exists."""
@@ -277,7 +280,12 @@ class CreateTable(Operation):
     """Make version 0 of a table from its intent."""
 
     def __init__(
-        self, make: Callable[[], Intent], *, name: str | None = None, owned: Sequence[Add] = ()
+        self,
+        make: Callable[[], Intent],
+        *,
+        name: str | None = None,
+        owned: Sequence[Add] = (),
+        quarantine: Rejects | None = None,
     ) -> None:
         """Take the function that returns the intent of version 0.
 
@@ -288,10 +296,13 @@ class CreateTable(Operation):
             `owned`.
         owned
             The files that are deleted if the intent cannot be made, or is not committed.
+        quarantine
+            Has the rows that did not fit.
         """
         self.name = name or _operation(owned)
         self._make = make
         self._owned = owned
+        self._quarantine = quarantine
 
     def creation(self) -> Intent:
         """Return the intent."""
@@ -300,6 +311,14 @@ class CreateTable(Operation):
     def intent(self, base: Snapshot) -> Intent:
         """Raise `AlreadyExistsError`: another writer made the table first."""
         raise already_exists(self.context.store)
+
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return the commit of rows to the quarantine."""
+        return () if self._quarantine is None else self._quarantine.companions(txn)
+
+    def side_metrics(self) -> Mapping[str, int]:
+        """Return the number of rows in the quarantine, if there is one."""
+        return {} if self._quarantine is None else self._quarantine.metrics
 
     def discard(self) -> None:
         """Delete the files that are owned."""
@@ -372,14 +391,15 @@ def write_new_table(
     options: WriteOptions | None = None,
     allow_existing: bool,
     where: Expression | None = None,
+    quarantine: Rejects | None = None,
     txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
 ) -> Done | None:
     """Create a table with data in its version 0.
 
-    Each row must satisfy `where`, if given. The result is None if another writer created the table
-    meanwhile and `allow_existing` is set. Then the data is not written yet, and a stream is already
-    used up.
+    Each row must satisfy `where`, if given. `quarantine` takes the rows that do not fit. The result
+    is None if another writer created the table meanwhile and `allow_existing` is set. Then the data
+    is not written yet, and a stream is already used up.
 
     Raises
     ------
@@ -389,11 +409,14 @@ def write_new_table(
     require_app_version(txn)
     context.store.require_writable()
     new, rows = table_of_rows(data, definition, effects=context.effects, options=options)
-    adds = new.plan(options, replaced=where).write(context, rows)
-    operation = CreateTable(partial(new.intent, adds), owned=adds)
+    sieve = None if quarantine is None else quarantine.sieve("CREATE TABLE AS SELECT", None)
+    adds = new.plan(options, replaced=where).write(context, rows, sieve=sieve)
+    operation = CreateTable(partial(new.intent, adds), owned=adds, quarantine=quarantine)
     try:
         return execute(operation, context, None, txn=txn, user_metadata=user_metadata)
     except AlreadyExistsError:
+        if quarantine is not None and not is_recorded(load_snapshot(context.store), txn):
+            quarantine.withdraw(txn)  # The rules of the other table count for all rows.
         if allow_existing:
             return None
         raise

@@ -24,7 +24,7 @@ from txlog.base.thresholds import Threshold
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Companion, Operation
+from txlog.commit.operation import Companion, Operation, execute
 from txlog.data_files.modes import ADDING, WriteModes
 from txlog.data_files.row_json import row_texts, slices
 from txlog.data_files.sieve import Faults, Rejects
@@ -100,17 +100,20 @@ class Quarantine(Rejects):
         """The metric of the write."""
         return {ROWS: self.num_rows}
 
-    def take(self, operation: str, base: Snapshot, batch: pa.RecordBatch, faults: Faults) -> None:
-        """Take the rows of a batch that do not fit a version of the table."""
+    def take(
+        self, operation: str, base: Snapshot | None, batch: pa.RecordBatch, faults: Faults
+    ) -> None:
+        """Take the rows of a batch that do not fit a version of the table; None: a new table."""
         here, now_ms = self._here.store, self._here.effects.now_ms()
-        write = Write(without_secrets(here.root), base.version, operation)
+        version = None if base is None else base.version
+        write = Write(without_secrets(here.root), version, operation)
         for rows in described(batch, faults, write, now_ms):
             self._rows.add(rows)
         self._is_kept = False
 
-    def at(self, base: Snapshot) -> None:
-        """Note the version of the table on which an attempt is made."""
-        self._table_id = base.metadata.id
+    def at(self, base: Snapshot | None) -> None:
+        """Note the version of the table on which an attempt is made; None: it is a new table."""
+        self._table_id = table_id(self._here.store, base)
 
     def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
         """Return the commit of the rows to the quarantine, if one is needed.
@@ -137,6 +140,12 @@ class Quarantine(Rejects):
             return ()
         operation = KeepRows(self, batch, replaces=was_kept)
         return (Companion(self._there, latest, operation, None if was_kept else recorded),)
+
+    def withdraw(self, txn: AnyAppVersion | None) -> None:
+        """Delete the rows of this write from the quarantine, if they are there."""
+        if self._was_kept:
+            batch = batch_id(txn, place_of(self._here.store, self._table_id)) or self._own_id
+            execute(Delete(col("batch") == batch), self._there, existing(self._there.store))
 
     def reader(self, batch: str) -> pa.RecordBatchReader:
         """Return the rows for the quarantine, with the id of their batch."""
@@ -170,6 +179,8 @@ class WrittenQuarantine(Quarantine):
         The id of the rows' batch, if the write has no application's version.
     base
         The version of the quarantine for which the files were written.
+    txn
+        The application's version from which tasks have made the id of the rows' batch.
     """
 
     def __init__(
@@ -181,8 +192,10 @@ class WrittenQuarantine(Quarantine):
         own_id: str,
         base: Snapshot,
         adds: list[Add],
+        txn: AnyAppVersion | None,
     ) -> None:
         super().__init__(there, here)
+        self._txn = txn
         self._table_id, self._own_id = table_id, own_id
         self._base = base
         self._adds = adds
@@ -193,8 +206,16 @@ class WrittenQuarantine(Quarantine):
         """The number of rows that do not fit."""
         return sum(add.num_records or 0 for add in self._adds)
 
-    def at(self, base: Snapshot) -> None:
+    def at(self, base: Snapshot | None) -> None:
         """Do nothing: the rows are known."""
+
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return the commit of the files, if one is needed, with the id that tasks know."""
+        return super().companions(self._txn)
+
+    def withdraw(self, txn: AnyAppVersion | None) -> None:
+        """Delete the rows from the quarantine, with the id that tasks know."""
+        super().withdraw(self._txn)
 
     def putting(self, batch: str, *, replaces: bool) -> Operation:
         """Return the operation that adds the files; `replaces` as for `Quarantine`."""
@@ -213,6 +234,14 @@ class WrittenQuarantine(Quarantine):
         """Delete the files, which no commit needs."""
         if not self._was_kept:
             discard_files(self._there.store, self._adds)
+
+
+def table_id(store: Store, base: Snapshot | None) -> str:
+    """Return what names a table in the quarantine; `base` is None for a new table.
+
+    A new table has no id that another run would find, so its location names it.
+    """
+    return without_secrets(store.root) if base is None else base.metadata.id
 
 
 def place_of(store: Store, table_id: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import orjson
 
@@ -14,10 +14,12 @@ from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
+    from txlog.commit.context import Context
     from txlog.data_files.modes import ComputedFrom
     from txlog.data_files.options import WriteOptions
     from txlog.store.base import Store
     from txlog.stream.stream import StreamOptions
+    from txlog.table.row_verbs import OnError
 
 MAX_PARTITION_BYTES: Threshold = 128 * 1024 * 1024  # Spark's default for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
@@ -48,7 +50,7 @@ _UNKNOWN_TO_STREAMS = (*_TRACKING, _EVENT_ORDER, "excludeRegex", "ignoreFileDele
 _OF_WRITING = (
     "partitionBy", "clusterBy", "replaceWhere", "partitionOverwriteMode", "mergeSchema",
     "overwriteSchema", "maxRecordsPerFile", "txnAppId", "txnVersion", "userMetadata",
-    "tableProperties", "compression", "dataChange", "computedFrom",
+    "tableProperties", "compression", "dataChange", "computedFrom", "onError", "quarantine",
 )  # fmt: skip
 UNKNOWN_TO_WRITES = ("replaceUsing", "replaceOn", "targetAlias")
 """Options of delta-spark that txlog refuses, because ignoring them would replace other rows."""
@@ -81,6 +83,7 @@ _OPTIONS = {
     "partition_mode": "partitionOverwriteMode",
     "properties": "tableProperties",
     "computed_from": "computedFrom",
+    "on_error": "onError",
     "txn": "txnAppId",
     **{
         f"{end}_{what}": f"{end}ing{what.capitalize()}"
@@ -91,6 +94,7 @@ _OPTIONS = {
 _PHRASES = {
     'schema_mode="merge"': "mergeSchema=true",
     'partition_mode="static"': "partitionOverwriteMode=static",
+    'on_error="quarantine"': "onError=quarantine",
     'mode="overwrite"': 'mode("overwrite")',
     **{name: option for name, option in _OPTIONS.items() if "_" in name},
 }
@@ -351,6 +355,15 @@ class Options:
                     reason="this option is for reading, but this call writes",
                     remedy=f"{remedy}; replaceWhere chooses rows" if name == "where" else remedy,
                 )
+
+    def quarantine(self, store: Store) -> Context | None:
+        """Return where rows go that do not fit the table of a store; None: they are an error."""
+        from txlog.table.row_verbs import quarantine_place
+
+        on_error = self.choice("onError", ("error", "quarantine"))
+        with option_names():
+            there = self.text("quarantine")
+            return quarantine_place(cast("OnError", on_error), there, store.options)
 
     @property
     def app_id(self) -> str | None:

@@ -64,7 +64,8 @@ class TxlogDataSource(DataSource):
 
     For writing: `partitionBy`, `clusterBy`, `replaceWhere`, `partitionOverwriteMode`,
     `mergeSchema`, `overwriteSchema`, `maxRecordsPerFile`, `compression`, `txnAppId`, `txnVersion`
-    (for a stream, only `txnAppId`), `userMetadata`. Properties of a new table are options that
+    (for a stream, only `txnAppId`), `userMetadata`; `onError=quarantine` with `quarantine`, the
+    location of the table for rows that do not fit. Properties of a new table are options that
     begin with `delta.`, or a JSON object in `tableProperties`.
 
     For reading and writing: `storageOptions` (a JSON object), or `secretStorageOptions`, which

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,14 +18,15 @@ from txlog.base.errors import InvalidInputError
 from txlog.spark_ext.source.options import Options, option_names
 from txlog.spark_ext.source.plain import plainly
 from txlog.spark_ext.writes.write_tasks import (
+    BATCH_ID,
     OF_SESSION,
     QUERY_ID,
     SESSION_AUTO_RESET,
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
+    any_task,
     task_property,
-    write_task,
 )
 from txlog.spark_ext.zones import SESSION_ZONE, AssumedZone, assumed_zone
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
     from txlog.data_files.modes import PartitionMode, SchemaMode
     from txlog.spark_ext.writes.text_values import TextValues
+    from txlog.verbs.quarantine import WrittenQuarantine
 
 # Tasks import this module too, so modules that only the driver needs are imported in functions.
 
@@ -46,13 +48,20 @@ class Written(WriterCommitMessage):
     written_for: str
     query_id: str | None  # Of a micro-batch.
     settings: dict[str, str | None]  # Those of `OF_SESSION`.
+    refused: list[dict[str, Any]]  # The files of the quarantine.
+    refused_by: AppVersion | None  # The version that names their rows.
 
     @classmethod
-    def by(cls, target: Target, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Write a task's rows; runs on an executor."""
-        adds = write_task(target, batches)
+    def by(
+        cls, target: Target, batches: Iterator[pa.RecordBatch], txn: AppVersion | None
+    ) -> Written:
+        """Write a task's rows; runs on an executor.
+
+        `txn` names the rows that do not fit, if there is a quarantine.
+        """
+        adds, refused = any_task(target, batches, txn)
         settings = {name: task_property(name) for name in OF_SESSION}
-        return cls(adds, target.written_for, task_property(QUERY_ID), settings)
+        return cls(adds, target.written_for, task_property(QUERY_ID), settings, refused, txn)
 
 
 def write_request(options: Options, overwrite: bool) -> WriteRequest:
@@ -100,6 +109,43 @@ def adds_of(written: Sequence[Written]) -> list[Add]:
     return [Add.model_validate(add) for message in written for add in message.adds]
 
 
+def refused_of(
+    target: Target, written: Sequence[Written], txn: AppVersion | None
+) -> WrittenQuarantine | None:
+    """Return the rows that tasks wrote to the quarantine; None: there is none.
+
+    `txn` names the rows of this write.
+
+    Raises
+    ------
+    EngineError
+        Tasks have named their rows otherwise, so another run would not find them.
+    """
+    from txlog.actions.file import Add
+    from txlog.base.errors import EngineError
+    from txlog.spark_ext.writes.target import kept_of
+
+    adds = [Add.model_validate(add) for message in written for add in message.refused]
+    kept = kept_of(target, adds, txn)
+    if kept is not None and any(message.refused_by != txn for message in written):
+        kept.discard()
+        raise EngineError(
+            reason="Spark told the tasks another application or batch than the commit, so rows in "
+            "the quarantine would be there twice after a failure",
+            remedy="Write with txlog.spark_ext.write, in foreachBatch for a stream",
+        )
+    return kept
+
+
+def discard_all(target: Target, adds: list[Add], kept: WrittenQuarantine | None) -> None:
+    """Delete the files of tasks, in the table and in its quarantine."""
+    from txlog.data_files.write import discard_files
+
+    discard_files(target.store, adds)
+    if kept is not None:
+        kept.discard()
+
+
 def settings_of(written: Sequence[Written]) -> dict[str, str | None]:
     """Return the settings of the session that ran the tasks."""
     return next((message.settings for message in written), {})
@@ -114,7 +160,7 @@ def query_of(written: Sequence[Written]) -> str | None:
 def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> BatchWriter:
     """Plan a batch write; errors as for `plan_target`."""
     from txlog.commit.app_versions import require_app_version
-    from txlog.spark_ext.writes.target import plan_target
+    from txlog.spark_ext.writes.target import plan_target, with_refused
     from txlog.verbs.create import existing
 
     request = write_request(options, overwrite)
@@ -127,7 +173,10 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
         assumed = assumed_zone(
             "replaceWhere", request.where, table.schema, options.text("timeZone")
         )
+    there = options.quarantine(store)
     target = plan_target(store, request, schema, table)
+    if there is not None:
+        target = with_refused(target, there)
     if table is not None and overwrite:
         # Spark does not tell a data source what the frame reads. It may be this table.
         target = target.from_version(table.version)
@@ -145,7 +194,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
         option would let some rows stay.
     """
     from txlog.commit.app_versions import require_app_version
-    from txlog.spark_ext.writes.target import plan_target
+    from txlog.spark_ext.writes.target import plan_target, with_refused
     from txlog.spark_ext.writes.text_values import with_texts
     from txlog.verbs.create import existing
 
@@ -174,7 +223,11 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     texts = None
     if table is not None and not request.modes.replaces_schema:
         schema, texts = with_texts(schema, table.schema, options.text("timeZone"))
-    return StreamWriter(plan_target(store, request, schema, table), app_id, texts)
+    there = options.quarantine(store)
+    target = plan_target(store, request, schema, table)
+    if there is not None:
+        target = with_refused(target, there)
+    return StreamWriter(target, app_id, texts)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -192,7 +245,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Write a task's rows; runs on an executor."""
         if self._assumed is not None:
             self._assumed.require()
-        return Written.by(self.target, iterator)
+        return Written.by(self.target, iterator, self._named(task_property))
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -211,10 +264,20 @@ class BatchWriter(DataSourceArrowWriter):
         written = written_of(messages)
         adds, settings = adds_of(written), settings_of(written)
         with discarding(lambda: discard_files(self.target.store, adds)):
+            kept = refused_of(self.target, written, self._named(settings.get))
+        with discarding(lambda: discard_all(self.target, adds, kept)):
             txn = self._transaction(written, settings)
         target = self.target.in_session(settings.get(SESSION_PARTITION_MODE))
         with option_names(where="replaceWhere"):
-            commit_files(target, adds, txn)
+            commit_files(target, adds, txn, quarantine=kept)
+
+    def _named(self, setting: Callable[[str], str | None]) -> AppVersion | None:
+        """Return what names the rows that do not fit: the version of the write's application."""
+        if self.target.refused is None:
+            return None
+        from txlog.spark_ext.transactions import in_settings
+
+        return in_settings(setting) if self._txn is None else self._txn
 
     def _transaction(
         self, written: Sequence[Written], settings: Mapping[str, str | None]
@@ -256,7 +319,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Write a task's rows; runs on an executor."""
         if self._texts is not None:
             iterator = self._texts.of(iterator, task_property(SESSION_ZONE))
-        return Written.by(self.target, iterator)
+        return Written.by(self.target, iterator, self._named())
+
+    def _named(self) -> AppVersion | None:
+        """Return the batch, which names its rows that do not fit; runs on an executor.
+
+        It is the query's, with and without `txnAppId`, because the option may change (STR-41).
+        """
+        query, batch = task_property(QUERY_ID), task_property(BATCH_ID)
+        if self.target.refused is None or query is None or batch is None:
+            return None
+        return query, int(batch)
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -268,14 +341,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         written = written_of(messages)
         adds = adds_of(written)
+        query = query_of(written)
         with discarding(lambda: discard_files(self.target.store, adds)):
-            txn = of_stream(self._app_id, query_of(written), batchId)
+            txn = of_stream(self._app_id, query, batchId)
+            kept = refused_of(self.target, written, (query or "", batchId))
         commit_files(
-            self.target.in_stream(query_of(written) or "", batchId),
+            self.target.in_stream(query or "", batchId),
             adds,
             txn,
             written_for={message.written_for for message in written},
             may_make=batchId == 0,
+            quarantine=kept,
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

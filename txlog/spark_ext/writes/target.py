@@ -5,7 +5,7 @@ Rules: spec/streaming.md, STR-40 to STR-49.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -59,8 +59,8 @@ from txlog.verbs.quarantine import (
     Quarantine,
     Write,
     WrittenQuarantine,
-    batch_id,
     place_of,
+    table_id,
 )
 from txlog.verbs.replace import ReplaceTable, replacement
 from txlog.verbs.settle import settle
@@ -183,13 +183,10 @@ def plan_target(
     )
 
 
-def with_refused(
-    target: Target, there: Context, txn: AnyAppVersion | None
-) -> tuple[Target, Callable[[list[Add]], WrittenQuarantine]]:
+def with_refused(target: Target, there: Context) -> Target:
     """Return a target whose tasks put rows that do not fit into a quarantine.
 
-    The quarantine is made if there is none. The function returns the rows of all tasks from their
-    files.
+    The quarantine is made if there is none.
 
     Raises
     ------
@@ -203,8 +200,7 @@ def with_refused(
         argument="quarantine",
         remedy="Put it in a store that all workers can access",
     )
-    here = Context(target.store)
-    Quarantine(there, here)  # It raises.
+    Quarantine(there, Context(target.store))  # It raises.
     base = existing(there.store)
     if base is None:
         try:
@@ -213,24 +209,37 @@ def with_refused(
             base = load_snapshot(there.store)
     require_table_writable(base, removes_rows=False)
     require_fit(base.schema, from_arrow(COLUMNS))
-    table = without_secrets(target.store.root)
-    # A new table has no id that another run would find.
-    table_id = table if target.base is None else target.metadata.id
-    own_id = REAL.uuid()
-    write = Write(table, None if target.base is None else target.base.version, "WRITE")
+    version = None if target.base is None else target.base.version
+    named = table_id(target.store, target.base)
     refused = Refused(
         there.store,
         plan_append(base, base.schema, WriteOptions()),
-        write,
-        batch_id(txn, place_of(target.store, table_id)) or own_id,
+        Write(without_secrets(target.store.root), version, "WRITE"),
+        base.without_files(),
+        named,
+        place_of(target.store, named),
+        REAL.uuid(),
     )
+    return replace(target, refused=refused)
 
-    def written(adds: list[Add]) -> WrittenQuarantine:
-        return WrittenQuarantine(
-            there, here, table_id=table_id, own_id=own_id, base=base, adds=adds
-        )
 
-    return replace(target, refused=refused), written
+def kept_of(target: Target, adds: list[Add], txn: AnyAppVersion | None) -> WrittenQuarantine | None:
+    """Return the rows that tasks wrote to the quarantine of a target; None: it has none.
+
+    `txn` is the application's version that the tasks knew.
+    """
+    refused = target.refused
+    if refused is None:
+        return None
+    return WrittenQuarantine(
+        Context(refused.store),
+        Context(target.store),
+        table_id=refused.table_id,
+        own_id=refused.own_id,
+        base=refused.base,
+        adds=adds,
+        txn=txn,
+    )
 
 
 def _compressed(metadata: Metadata, codec: str | None) -> Metadata:
@@ -293,15 +302,8 @@ def commit_files(
         landed = _changed(context, target, latest, adds, txn, quarantine)
         if landed.outcome.skipped and quarantine is not None:
             quarantine.discard()
-    elif quarantine is None:
-        landed = _made(context, target, adds, txn)
     else:
-        with discarding(discard):
-            for one in quarantine.companions(txn):
-                execute(one.operation, one.context, one.snapshot, txn=one.txn)
-        made = _made(context, target, adds, txn)
-        metrics = {**made.outcome.metrics, **quarantine.metrics}
-        landed = replace(made, outcome=replace(made.outcome, metrics=metrics))
+        landed = _made(context, target, adds, txn, quarantine)
     settle(context, landed)
     return landed.outcome
 
@@ -348,11 +350,18 @@ def _conflict(target: Target, latest: Snapshot | None, reason: str) -> CommitCon
     )
 
 
-def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion | None) -> Done:
+def _made(
+    context: Context,
+    target: Target,
+    adds: list[Add],
+    txn: AnyAppVersion | None,
+    quarantine: WrittenQuarantine | None,
+) -> Done:
     """Create the table from the files."""
     request = target.request
     new = NewTable(target.metadata, target.plan.schema, request.definition.clustering())
-    operation = _of_stream(CreateTable(partial(new.intent, adds), owned=adds), request)
+    create_table = CreateTable(partial(new.intent, adds), owned=adds, quarantine=quarantine)
+    operation = _of_stream(create_table, request)
     try:
         return execute(operation, context, None, txn=txn, user_metadata=request.user_metadata)
     except AlreadyExistsError:
@@ -361,6 +370,8 @@ def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion 
     latest = existing(context.store)
     settled = None if latest is None else _settled(target, latest, txn)
     if settled is None:
+        if quarantine is not None:
+            quarantine.withdraw(txn)
         raise _conflict(target, latest, "another writer created the table at the same time")
     return settled
 

@@ -60,7 +60,7 @@ from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import neutral
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.own_reads import version_read
-from txlog.spark_ext.writes.target import commit_files, plan_target, with_refused
+from txlog.spark_ext.writes.target import commit_files, kept_of, plan_target, with_refused
 from txlog.spark_ext.writes.write_tasks import (
     SESSION_PARTITION_MODE,
     Target,
@@ -247,20 +247,18 @@ def _committed(
         read = version_read(df, store, table.version) if stated is None else None
         known = [one for one in (read, replaced) if one is not None]
         target = target.from_version(min(known, default=None))
-    kept_of = None
     if there is not None:
-        target, kept_of = with_refused(target, there, txn)
+        target = with_refused(target, there)
     with before_commit():
         # A second action on this frame would write all files again.
         given = neutral(df)
         names = None if given is df else df.columns
-        found = map_in_arrow(by_rows(given), _writing(target, names), _ANSWER).toArrow()
+        found = map_in_arrow(by_rows(given), _writing(target, names, txn), _ANSWER).toArrow()
     answers = [unpacked(answer) for answer in found["answer"]]
     results = [one.result or ((), ()) for one in answers]
     adds = [Add.model_validate(add) for given, _ in results for add in given]
-    kept = None
-    if kept_of is not None:
-        kept = kept_of([Add.model_validate(add) for _, given in results for add in given])
+    refused = [Add.model_validate(add) for _, given in results for add in given]
+    kept = kept_of(target, refused, txn)
 
     def discard() -> None:
         discard_files(target.store, adds)
@@ -290,14 +288,14 @@ def require_batch(df: DataFrame) -> None:
 
 
 def _writing(
-    target: Target, names: list[str] | None = None
+    target: Target, names: list[str] | None, txn: AnyAppVersion | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that tasks run: it takes rows and returns the task's answer."""
 
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         named = batches if names is None else (one.rename_columns(names) for one in batches)
         # If the rows are wrong, another attempt would only find the same.
-        answer = answered(lambda rows: any_task(target, rows), iter(named), retries=True)
+        answer = answered(lambda rows: any_task(target, rows, txn), iter(named), retries=True)
         yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], names=["answer"])
 
     return write_files

@@ -25,6 +25,7 @@ from txlog.data_files.options import WriteOptions, as_names
 
 if TYPE_CHECKING:
     from txlog.actions.table import Metadata
+    from txlog.commit.app_versions import AnyAppVersion
     from txlog.data_files.write_plan import WritePlan
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from txlog.verbs.replace import Replacement
 
 QUERY_ID = "sql.streaming.queryId"  # A local property of the thread and the tasks of a micro-batch.
+BATCH_ID = "streaming.sql.batchId"  # Another one.
 SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
 SESSION_APP_ID = "spark.databricks.delta.write.txnAppId"  # Settings of delta-spark.
 SESSION_TXN = "spark.databricks.delta.write.txnVersion"
@@ -97,7 +99,16 @@ class Refused:
     store: Store
     plan: WritePlan
     write: Write
-    batch: str  # The id of the rows.
+    base: Snapshot  # The version of the quarantine, without its list of files.
+    table_id: str  # What names the table that is written.
+    place: tuple[str, ...]  # Its ids, as `place_of` returns them.
+    own_id: str  # The id of the rows, if no application names the write.
+
+    def batch(self, txn: AnyAppVersion | None) -> str:
+        """Return the id of the rows of an application's version."""
+        from txlog.verbs.quarantine import batch_id
+
+        return batch_id(txn, self.place) or self.own_id
 
 
 @dataclass(frozen=True)
@@ -162,18 +173,20 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[s
 
 
 def any_task(
-    target: Target, batches: Iterator[pa.RecordBatch]
+    target: Target, batches: Iterator[pa.RecordBatch], txn: AnyAppVersion | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Write a task's rows; returns and errors as `sifting_task`, if there is a quarantine."""
     if target.refused is None:
         return write_task(target, batches), []
-    return sifting_task(target, batches)
+    return sifting_task(target, batches, txn)
 
 
 def sifting_task(
-    target: Target, batches: Iterator[pa.RecordBatch]
+    target: Target, batches: Iterator[pa.RecordBatch], txn: AnyAppVersion | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Write a task's rows, and those that do not fit to the quarantine; runs on an executor.
+
+    `txn` is the application's version of the write, if it has one.
 
     Returns
     -------
@@ -201,7 +214,7 @@ def sifting_task(
     kept = []
     if spool.num_rows:
         try:
-            kept = refused.plan.write(Context(refused.store), spool.reader(refused.batch))
+            kept = refused.plan.write(Context(refused.store), spool.reader(refused.batch(txn)))
         except BaseException:
             discard_files(target.store, adds)
             raise
