@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from txlog.data_files.incoming import as_reader
     from txlog.data_files.modes import SchemaMode
     from txlog.data_files.row_files import RowFile, UnitedRows, is_litter, row_files, united_rows
-    from txlog.expressions.sql import Where, parse_type, to_sql
+    from txlog.expressions.sql import Where, parse_type, required_expression, to_sql
     from txlog.log.paths import decode_path, encode_path
     from txlog.parquet.file_footer import FileFooter
     from txlog.parquet.page import require_pages
@@ -156,6 +156,7 @@ __all__ = [
     "removed_files",
     "require_app_version",
     "require_pages",
+    "required_expression",
     "row_files",
     "shares",
     "store_now_ms",
@@ -240,6 +241,7 @@ _HOMES = {
     "removed_files": "table.seam",
     "require_app_version": "commit.app_versions",
     "require_pages": "parquet.page",
+    "required_expression": "expressions.sql",
     "row_files": "data_files.row_files",
     "shares": "scan.given",
     "store_now_ms": "store.file_times",

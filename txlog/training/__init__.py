@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from txlog.training.datasets.types import register
     from txlog.training.datasets.types.base import DatasetType
     from txlog.training.datasets.values import Code, Commit, Failure, Input, Part, Summary
+    from txlog.training.loader.choices import ClassWeights, RowFunction, class_weights
     from txlog.training.loader.images import Image
     from txlog.training.loader.loader import Even, Loader
     from txlog.training.loader.order import Shuffle
@@ -57,16 +58,19 @@ if TYPE_CHECKING:
     from txlog.training.service.run import serve
 
 _LOADER = {
+    "ClassWeights": "loader.choices",
     "Even": "loader.loader",
     "Image": "loader.images",
     "Loader": "loader.loader",
     "Number": "loader.views",
     "Ragged": "loader.views",
     "RaggedArray": "loader.views",
+    "RowFunction": "loader.choices",
     "Shuffle": "loader.order",
     "Text": "loader.views",
     "Vector": "loader.views",
     "View": "loader.views",
+    "class_weights": "loader.choices",
     "split_where": "loader.splits",
 }
 _DATASETS = {
@@ -111,6 +115,7 @@ _SERVICE = {
 __all__ = [
     "AccessError",
     "Authenticator",
+    "ClassWeights",
     "Code",
     "Commit",
     "Dataset",
@@ -135,6 +140,7 @@ __all__ = [
     "RaggedArray",
     "RemoteDataset",
     "RemoteDatasets",
+    "RowFunction",
     "Runner",
     "Shuffle",
     "Sources",
@@ -145,6 +151,7 @@ __all__ = [
     "TrainingSet",
     "Vector",
     "View",
+    "class_weights",
     "connect",
     "create_app",
     "create_server",

@@ -1,11 +1,11 @@
 """spec/loader.md in plain Python: lists and whole numbers, no arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 WORD = (1 << 64) - 1
 
-Row = TypeVar("Row")
+Row = TypeVar("Row", bound=Hashable)
 
 
 def mix(x: int) -> int:
@@ -30,6 +30,35 @@ def blocks_of(fragments: Sequence[Sequence[tuple[Row, bool]]], block_rows: int) 
             if block:
                 blocks.append(block)
     return blocks
+
+
+def weighted(
+    blocks: Sequence[Sequence[Row]], weights: Mapping[Row, float], seed: int | None, epoch: int
+) -> list[list[Row]]:
+    """Return the blocks of an epoch, with rows as often as their weights say."""
+    rows = [row for block in blocks for row in block]
+    bits = min(40, 62 - len(rows).bit_length())
+    most = max(weights[row] for row in rows)
+    shares = [round(weights[row] / most * float(1 << bits)) for row in rows]
+    factor = float(len(rows) << bits) / sum(shares)
+    sums, total = [], 0
+    last = max(at for at, share in enumerate(shares) if share)
+    for at, share in enumerate(shares):
+        total += round(share * factor)
+        sums.append(len(rows) << bits if at >= last else min(total, len(rows) << bits))
+    units = [end - start for start, end in zip([0, *sums], sums, strict=False)]
+    offset = (mix(seed or 0) + epoch * 0x9E3779B97F4A7C15 & WORD) >> 64 - bits
+    made, first, before = [], 0, 0
+    for number, block in enumerate(blocks):
+        times = {}
+        order = range(len(block)) if seed is None else permuted(len(block), seed, number)
+        for at in order:
+            after = before + units[first + at]
+            times[at] = (after + offset >> bits) - (before + offset >> bits)
+            before = after
+        made.append([row for at, row in enumerate(block) for _ in range(times[at])])
+        first += len(block)
+    return [block for block in made if block]
 
 
 def epoch_of(

@@ -15,7 +15,7 @@ from txlog.base.arrow import arrow_array, empty_table
 from txlog.base.columns import rows_among
 from txlog.base.errors import DataFileError, InvalidInputError, TxlogError
 from txlog.base.thresholds import Threshold
-from txlog.extend import FragmentReader, chosen_columns
+from txlog.extend import FragmentReader, ReadPlan, Store, chosen_columns
 from txlog.training.loader.epoch_plan import BlockPlan, Kept
 from txlog.training.loader.images import Image
 from txlog.training.loader.order import Numbers, Piece, Selected
@@ -71,7 +71,12 @@ class BlockReader:
         wanted = sorted(wanted, key=lambda portion: (portion[1].block, portion[1].start))
         parts = [plan.positions(part) for _, part in wanted]
         positions = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        rows = self._prepared(fragment, positions, self._read(fragment, positions))
+        if plan.weights is None:
+            rows = self._prepared(fragment, positions, self._read(fragment, positions))
+        else:
+            # A row that comes several times is read once.
+            once, places = np.unique(positions, return_inverse=True)
+            rows = chosen(self._prepared(fragment, once, self._read(fragment, once)), places)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [
             (piece, part.start, chosen(rows, slice(first, stop)))
@@ -128,31 +133,14 @@ class BlockReader:
             start = int(plan.positions(Piece(block, block, offset, offset + 1))[0])
             wanted = int(plan.counts[block:end].sum()) - offset
             seen = 0
-            for positions, rows in self._batches(fragment, plan.kept.get(owner), start):
+            for positions, rows in epoch_rows(
+                plan.store, plan.reading, fragment, plan.kept.get(owner), start
+            ):
                 seen += rows.num_rows
                 yield self._prepared(fragment, positions, rows)
             if seen != wanted:
                 raise self._miscounted(fragment, seen, wanted, start)
             block, offset = end, 0
-
-    def _batches(
-        self, fragment: Fragment, kept: Kept | None, start: int
-    ) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
-        """Yield a fragment's rows of the epoch, from a position on, and their positions."""
-        plan = self.plan
-        reader = FragmentReader(plan.store, plan.reading, fragment)
-        only = BitMap64(range(start, fragment.physical_rows or 0)) if start else None
-        for at, batch in reader.batches(
-            plan.reading.needed, prune=False, batch_rows=_STREAMED_ROWS, threads=False, only=only
-        ):
-            stop = at + batch.num_rows
-            if stop <= start:
-                continue
-            begin = max(at, start)
-            positions = np.arange(begin, stop) if kept is None else kept.within(begin, stop)
-            if len(positions):
-                rows = rows_among(batch, positions - at)
-                yield positions, chosen_columns(plan.reading, rows)
 
     def _prepared(self, fragment: Fragment, positions: Numbers, rows: pa.RecordBatch) -> Columns:
         """Return rows in the form that their views need."""
@@ -195,6 +183,24 @@ class BlockReader:
             f"{seen}",
             remedy="The log's numRecords is wrong; its writer is at fault",
         )
+
+
+def epoch_rows(
+    store: Store, reading: ReadPlan, fragment: Fragment, kept: Kept | None, start: int = 0
+) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
+    """Yield a fragment's rows of the epoch, from a position on, and their positions."""
+    reader = FragmentReader(store, reading, fragment)
+    only = BitMap64(range(start, fragment.physical_rows or 0)) if start else None
+    for at, batch in reader.batches(
+        reading.needed, prune=False, batch_rows=_STREAMED_ROWS, threads=False, only=only
+    ):
+        stop = at + batch.num_rows
+        if stop <= start:
+            continue
+        begin = max(at, start)
+        positions = np.arange(begin, stop) if kept is None else kept.within(begin, stop)
+        if len(positions):
+            yield positions, chosen_columns(reading, rows_among(batch, positions - at))
 
 
 def unfit(column: str, error: UnfitError, address: int) -> InvalidInputError:

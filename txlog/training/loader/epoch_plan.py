@@ -15,6 +15,7 @@ from txlog.base.errors import DataFileError
 from txlog.extend import FragmentReader, ReadPlan, Store, Where, missing_files
 from txlog.training.loader.order import Numbers, Piece, Shuffle, block_rows_for, window_rows_for
 from txlog.training.loader.state import Identity
+from txlog.training.loader.weights import Weights
 
 _SHOWN = 3
 
@@ -59,6 +60,25 @@ class BlockPlan:
     counts: Numbers  # and the number of these rows that are in the epoch.
     window_rows: int
     identity: Identity
+    weights: Weights | None = None
+    epoch: int | None = None  # Of which the counts are, if rows have weights.
+    numbers: Numbers | None = None  # Of the blocks before those without rows were left out.
+
+    def at(self, epoch: int) -> BlockPlan:
+        """Return the plan of one epoch: weights give each epoch other rows."""
+        if self.weights is None:
+            return self
+        counts = self.weights.counts(epoch)
+        some = counts > 0
+        return replace(
+            self,
+            owners=self.owners[some],
+            starts=self.starts[some],
+            stops=self.stops[some],
+            counts=counts[some],
+            epoch=epoch,
+            numbers=np.flatnonzero(some),
+        )
 
     def bytes_of(self, piece: Piece) -> float:
         """Return about how many bytes of files the rows of a piece take."""
@@ -67,9 +87,16 @@ class BlockPlan:
         return share * sum(file.size for file in fragment.files)
 
     def positions(self, piece: Piece) -> Numbers:
-        """Return the positions in their fragment of the rows of a piece, ascending."""
+        """Return the positions in their fragment of the rows of a piece, ascending.
+
+        A row that an epoch has several times is several times there.
+        """
         start, stop = int(self.starts[piece.block]), int(self.stops[piece.block])
         kept = self.kept.get(int(self.owners[piece.block]))
+        if self.weights is not None and self.numbers is not None and self.epoch is not None:
+            found = np.arange(start, stop) if kept is None else kept.within(start, stop)
+            times = self.weights.times(int(self.numbers[piece.block]), self.epoch)
+            return np.repeat(found, times)[piece.start : piece.stop]
         if kept is None:
             return np.arange(start + piece.start, start + piece.stop)
         return kept.within(start, stop)[piece.start : piece.stop]

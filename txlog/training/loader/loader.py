@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -16,9 +17,11 @@ from txlog.base.texts import without_secrets
 from txlog.base.threads import map_ahead
 from txlog.extend import Where
 from txlog.training.loader.blocks import BlockReader, Columns, finished
+from txlog.training.loader.choices import ClassWeights, RowFunction, with_choices
 from txlog.training.loader.epoch_plan import plan_blocks
 from txlog.training.loader.images import Image
 from txlog.training.loader.order import FORMAT, Order, Shuffle
+from txlog.training.loader.splits import matching_names, of_part
 from txlog.training.loader.state import State, refused, require_state
 from txlog.training.loader.stream import Share, stream
 from txlog.training.loader.views import View, default_view, fill_scalar, require_view
@@ -37,7 +40,8 @@ class Loader:
     depend on ranks, workers, threads or the order of reading, so a state is only a position. Rules:
     spec/loader.md.
 
-    An iteration returns the rest of the loader's epoch, and the next iteration the next epoch.
+    An iteration returns the rest of the loader's epoch, or as many epochs as `epochs` says, and the
+    next iteration the next ones.
     After an interrupted iteration the next one begins again at the first row of the epoch, unless a
     state is loaded.
 
@@ -50,9 +54,20 @@ class Loader:
     version
         A version, or the name of a pin. Default: the version of the table.
     columns
-        As for `Table.scan`, also fields of structs (`st.b`) and `_rowaddr`. Default: all.
+        As for `Table.scan`, also fields of structs (`st.b`) and `_rowaddr`, and patterns such as
+        `emb_*`, whose columns come in the order of the table. Default: all.
     where
         Only rows for which this is true, as for `Table.scan`.
+    split, part, key
+        Only rows of one part of the table, by the hash of a key: `split={"train": 0.8, "val": 0.2},
+        part="train", key="id"`. As for `split_where`.
+    keep
+        Only rows for which a function is true: it is called once for all rows of `where` and
+        `part` when the loader is made.
+    weights
+        How often a row comes, in relation to others: a column, a function, or `class_weights`. An
+        epoch has as many rows as without weights. A row with twice the mean weight comes twice in
+        each epoch, one with half of it in every second epoch, and one with 0 never (LDR-12).
     shuffle
         How rows are shuffled; None gives them in the order of the table.
     rank, world_size
@@ -74,6 +89,9 @@ class Loader:
         The replacement of nulls, by column. Nulls in other columns are refused.
     transform
         A function that is called with each batch. The loader returns its result.
+    epochs
+        The number of epochs of an iteration; None never ends. An iteration ends when the number of
+        the epoch is a multiple of it, so that a loaded state continues up to the same end.
     storage_options
         As for `Table`, if `table` is a URI.
 
@@ -99,6 +117,11 @@ class Loader:
         version: int | str | None = None,
         columns: list[str] | None = None,
         where: Where = None,
+        split: Mapping[str, float] | None = None,
+        part: str | None = None,
+        key: str | Sequence[str] | None = None,
+        keep: RowFunction | None = None,
+        weights: str | RowFunction | ClassWeights | None = None,
         shuffle: Shuffle | None = Shuffle(),  # noqa: B008  (A frozen value.)
         rank: int | None = None,
         world_size: int | None = None,
@@ -108,12 +131,14 @@ class Loader:
         views: Mapping[str, View] | None = None,
         fill: Mapping[str, Any] | None = None,
         transform: Callable[[Batch], Any] | None = None,
+        epochs: int | None = 1,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.batch_size = _whole("batch_size", batch_size, 1)
         self.rank, self.world_size = _rank(rank, world_size)
         self._threads, self._ahead = _whole("threads", threads, 0), _whole("ahead", ahead, 1)
         self._transform = transform
+        self._epochs = None if epochs is None else _whole("epochs", epochs, 1)
         if even not in get_args(Even):
             raise InvalidInputError(
                 argument="even",
@@ -127,7 +152,14 @@ class Loader:
         self._shuffle = shuffle
         opened = _opened(table, version, storage_options)
         self.version = opened.version
-        self._plan = plan_blocks(opened, columns=columns, where=where, shuffle=shuffle)
+        plan = plan_blocks(
+            opened,
+            columns=matching_names(opened, columns),
+            where=of_part(opened, where, split, part, key),
+            shuffle=shuffle,
+        )
+        seed = None if shuffle is None else shuffle.seed
+        self._plan = with_choices(plan, opened, keep=keep, weights=weights, seed=seed)
         self.schema: pa.Schema = self._plan.reading.schema
         self.views = _views(self.schema, views or {}, fill or {})
         self._reader = BlockReader(self._plan, self.views, dict(fill or {}))
@@ -157,9 +189,17 @@ class Loader:
         return self._plan.identity.fingerprint
 
     def __len__(self) -> int:
-        """Return how many batches a whole epoch has; with `short` some ranks may get one less."""
+        """Return how many batches all `epochs` have; with `short` some ranks may get fewer.
+
+        Raises
+        ------
+        TypeError
+            Epochs never end.
+        """
+        if self._epochs is None:
+            raise TypeError("a Loader with epochs=None has no length: it never ends")
         rows, step = self.num_rows, self._step
-        return rows // step if self._even == "drop" else -(-rows // step)
+        return self._epochs * (rows // step if self._even == "drop" else -(-rows // step))
 
     def __iter__(self) -> Iterator[Any]:
         return self.batches()
@@ -173,33 +213,46 @@ class Loader:
             The number of this worker, and the number of workers; the default returns all batches of
             the rank.
         """
+        made = 0  # The batches of all workers in earlier epochs.
+        while True:
+            is_whole = not self._resumes
+            count = yield from self._rest_of_epoch((worker - made) % workers, workers)
+            made += count
+            is_empty = is_whole and not count
+            if is_empty or (self._epochs is not None and self._epoch % self._epochs == 0):
+                return
+
+    def _rest_of_epoch(self, skip: int, stride: int) -> Generator[Any, None, int]:
+        """Yield every `stride`-th batch of the epoch; return the number of batches of the rank."""
         epoch, first = self._epoch, self._position if self._resumes else 0
         self._position, self._resumes = first, False
         rows = self.num_rows
-        steps = (rows - first) // self._step
-        stop = first + steps * self._step
+        count = (rows - first) // self._step
+        end = stop = first + count * self._step
         if self._even != "drop" and stop < rows:
             stop = rows if self._even == "short" else stop + self._step
+            count += (self.rank - end) % self.world_size < stop - end
         share = Share(
             first=first,
             stop=stop,
             rank=self.rank,
             ranks=self.world_size,
             batch_rows=self.batch_size,
-            skip=worker,
-            stride=workers,
+            skip=skip,
+            stride=stride,
         )
+        plan = self._plan.at(epoch)
         seeds = None if self._shuffle is None else (self._shuffle.seed, epoch)
         lanes = 1 if self._shuffle is None else self._shuffle.lanes
-        order = Order(
-            self._plan.counts, lanes=lanes, window_rows=self._plan.window_rows, seeds=seeds
-        )
-        numbered = stream(self._reader, order, share, threads=self._threads, ahead=self._ahead)
+        order = Order(plan.counts, lanes=lanes, window_rows=plan.window_rows, seeds=seeds)
+        reader = replace(self._reader, plan=plan)
+        numbered = stream(reader, order, share, threads=self._threads, ahead=self._ahead)
         with closing(self._made(numbered)) as made:
             for number, batch in made:
                 self._position = min(first + (number + 1) * self._step, rows)
                 yield batch if self._transform is None else self._transform(batch)
         self._epoch, self._position = epoch + 1, 0
+        return count
 
     def _made(self, numbered: Iterator[tuple[int, Columns]]) -> Any:
         """Yield batches with converted views; images are decoded in threads."""

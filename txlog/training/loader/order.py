@@ -102,7 +102,7 @@ def permutation(count: int, *seeds: int) -> Numbers:
     """Return the numbers below `count` in the order of the seeds. Rule: LDR-2."""
     key = _START
     for seed in seeds:
-        key = _mixed(key ^ seed)
+        key = mixed(key ^ seed)
     words = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
     for shift, factor in _STEPS:
         words ^= words >> np.uint64(shift)
@@ -118,7 +118,7 @@ def permutation(count: int, *seeds: int) -> Numbers:
     return order
 
 
-def _mixed(word: int) -> int:
+def mixed(word: int) -> int:
     """Return the result of splitmix64's finaliser for a word."""
     for shift, factor in _STEPS:
         word = (word ^ word >> shift) * factor & _WORD

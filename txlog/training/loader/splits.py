@@ -1,11 +1,16 @@
-"""Parts of a table for training, validation and tests, which no later change moves. Pure."""
+"""Parts of a table: its rows for training, validation and tests, and columns by patterns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from math import isclose
 
+import pyarrow as pa
+
+from txlog import Table
 from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.extend import Where, required_expression
 
 _BUCKETS = 1_000_000
 
@@ -42,6 +47,88 @@ def split_where(part: str, shares: Mapping[str, float], key: str | Sequence[str]
     first, end = _buckets(part, shares)
     texts = ", ".join(f"CAST(`{one.replace('`', '``')}` AS STRING)" for one in keys)
     return f"pmod(xxhash64({texts}), {_BUCKETS}) BETWEEN {first} AND {end - 1}"
+
+
+def of_part(
+    table: Table,
+    where: Where,
+    split: Mapping[str, float] | None,
+    part: str | None,
+    key: str | Sequence[str] | None,
+) -> Where:
+    """Return the predicate for the rows of `where` in one part of a split.
+
+    Raises
+    ------
+    InvalidInputError
+        As for `split_where`; or some of `split`, `part` and `key` are missing.
+    """
+    given = {"split": split, "part": part, "key": key}
+    lacking = [name for name, value in given.items() if value is None]
+    if len(lacking) == len(given):
+        return where
+    if split is None or part is None or key is None:
+        raise InvalidInputError(
+            argument=lacking[0],
+            reason="split, part and key are given together",
+            remedy='Write split={"train": 0.8, "val": 0.2}, part="train", key="id"',
+        )
+    try:
+        found = split_where(part, split, key)
+    except InvalidInputError as error:
+        error.argument = "split" if error.argument == "shares" else error.argument
+        raise
+    if where is None:
+        return found
+    scan = table.scan([], where)  # In the time zone of the table.
+    return required_expression(scan.plan.reading.where, argument="where") & required_expression(
+        found, argument="key"
+    )
+
+
+def matching_names(table: Table, columns: list[str] | None) -> list[str] | None:
+    """Return the names of columns, where patterns with `*`, `?` or `[…]` stand for several.
+
+    A pattern with a dot is one of fields of structs. A column whose name is the pattern is this
+    column.
+
+    Raises
+    ------
+    InvalidInputError
+        A pattern has no column.
+    """
+    if not isinstance(columns, list) or not any(map(_is_pattern, columns)):
+        return columns
+    schema = table.scan().schema
+    known = list(_names(schema))
+    found: dict[str, None] = {}
+    for name in columns:
+        if not _is_pattern(name) or name in known:
+            found[name] = None
+            continue
+        depth = name.count(".")
+        some = [one for one in known if one.count(".") == depth and fnmatchcase(one, name)]
+        if not some:
+            raise InvalidInputError(
+                argument="columns",
+                field=name,
+                reason="no column has a name like this",
+                remedy=f"Choose from {', '.join(schema.names)}",
+            )
+        found |= dict.fromkeys(some)
+    return list(found)
+
+
+def _is_pattern(name: object) -> bool:
+    return isinstance(name, str) and any(sign in name for sign in "*?[")
+
+
+def _names(fields: pa.Schema | pa.StructType, before: str = "") -> Iterator[str]:
+    """Yield the names of columns, and the dotted ones of fields of structs."""
+    for field in fields:
+        yield before + field.name
+        if pa.types.is_struct(field.type):
+            yield from _names(field.type, f"{before}{field.name}.")
 
 
 def _buckets(part: str, shares: Mapping[str, float]) -> tuple[int, int]:

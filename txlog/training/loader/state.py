@@ -28,18 +28,22 @@ class Identity:
     ----------
     shuffled
         `lanes`, `window_rows` and `block_rows`; None without shuffling.
+    chosen
+        What else determines the rows, as texts: the digests of a function's rows and of weights.
     """
 
     table_id: str
     version: int
     where: Expression | None
     shuffled: tuple[int, int, int] | None
+    chosen: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint for states. Rule: LDR-8."""
         predicate = None if self.where is None else to_sql(self.where)
         facts = [self.table_id, self.version, predicate, *(self.shuffled or (1, 0, 0))]
+        facts += self.chosen
         return sha256(orjson.dumps(facts)).hexdigest()[:16]
 
     def difference(self, fingerprint: str) -> str:
@@ -55,8 +59,8 @@ class Identity:
                 if one.fingerprint == fingerprint:
                     return self._said(version, without)
         return (
-            "the table, its version, the predicate, or the shuffle's numbers of lanes and rows "
-            "differ"
+            "the table, its version, the predicate, the weights, or the shuffle's numbers of lanes "
+            "and rows differ"
         )
 
     def _said(self, version: int, without: Sequence[str]) -> str:

@@ -83,7 +83,8 @@ def stream(
     ahead
         The number of rounds that are read in advance.
     """
-    if order.is_shuffled or is_far(reader.plan.store):
+    plan = reader.plan
+    if order.is_shuffled or plan.weights is not None or is_far(plan.store):
         rounds = _rounds(reader, order, share, threads, ahead)
     else:
         rounds = _in_order(reader, order, share)
