@@ -1,13 +1,15 @@
 """Catalogs of tables for tests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from tests.catalog.unity_server import TOKEN, Stub, serving
 from txlog import Catalog, Table
 from txlog.store.catalog_database import Managed
+from txlog.store.unity.address import VARIABLES
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 Make = Callable[..., Table]
@@ -39,3 +41,20 @@ def make(catalog: Catalog) -> Make:
         return table
 
     return made
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    """A server of Unity Catalog with the catalog `main`."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("txlog.store.unity.client.pause", str)
+    monkeypatch.setattr("txlog.store.unity.commits.pause", str)
+    with serving(Stub(tmp_path)) as found:
+        yield found
+
+
+@pytest.fixture
+def unity(stub: Stub) -> Catalog:
+    """The catalog `main` of the server."""
+    return Catalog(stub.address, storage_options={"token": TOKEN})

@@ -22,7 +22,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import jsonschema
+import pyarrow as pa
 import yaml
+
+import txlog
 
 DOCUMENT = yaml.safe_load(
     Path(__file__).with_name("unity_openapi.yaml").read_text(encoding="utf-8")
@@ -85,6 +88,7 @@ class Stub:
     calls: list[tuple[str, Json]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     faults: dict[str, list[Fault | None]] = field(default_factory=dict)
+    handlers: dict[str, Callable[[Json, Json], Json]] = field(default_factory=dict)
     lock: Any = field(default_factory=threading.RLock)
 
     @property
@@ -356,9 +360,8 @@ def _arguments(operation: Operation, path: re.Match[str], query: str) -> Json:
 def serving(stub: Stub) -> Iterator[Stub]:
     """Let a stub answer on the loopback, and stop it; the requests must fit the document."""
     known = operations()
-    handlers: dict[str, Callable[[Json, Json], Json]] = {}
     for operation in known:
-        handlers[operation.name] = getattr(stub, operation.name)
+        stub.handlers[operation.name] = getattr(stub, operation.name)
 
     connections: list[socket.socket] = []
 
@@ -412,7 +415,7 @@ def serving(stub: Stub) -> Iterator[Stub]:
                 self._json(401, {"error_code": "UNAUTHENTICATED", "message": "no valid token"})
                 return
             try:
-                answer = handlers[operation.name](arguments, body)
+                answer = stub.handlers[operation.name](arguments, body)
                 _check(operation.answers["200"], answer)
                 status = 200
             except RefusedError as refused:
@@ -460,3 +463,12 @@ def serving(stub: Stub) -> Iterator[Stub]:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
     assert stub.violations == []
+
+
+def external(stub: Stub, name: str, *pairs: tuple[int, int]) -> Path:
+    """Make an external table with rows, and return its folder."""
+    ids, values = zip(*pairs, strict=True)
+    folder = stub.root / name
+    txlog.write(folder, pa.table({"id": list(ids), "v": list(values)}))
+    stub.add(name, folder.as_uri())
+    return folder

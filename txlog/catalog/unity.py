@@ -1,31 +1,56 @@
 """`txlog.Catalog("uc://host/catalog")`: the tables of Unity Catalog by name.
 
 The catalog can what its published interface allows. Everything else is refused, with what to use
-instead. Rules: spec/catalog.md, CAT-18 to CAT-22.
+instead. Rules: spec/catalog.md, CAT-18 to CAT-24.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
 from txlog.base.errors import (
+    AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
+    TxlogError,
     UnsupportedFeatureError,
     require_texts,
 )
 from txlog.base.threads import Engine
+from txlog.base.uris import scheme_of
 from txlog.catalog.catalog import Catalog
 from txlog.catalog.moment import CatalogSnapshot, require_name
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, UserMetadata
+from txlog.commit.operation import execute
+from txlog.data_files.definition import Definition
+from txlog.data_files.options import as_schema
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store, threads_for
 from txlog.store.catalog_database import Managed, TableRow
+from txlog.store.cloud_options import UNITY
+from txlog.store.managed import PublishedStore
+from txlog.store.open import open_store
 from txlog.store.unity.address import TOKEN, access_of, is_address
 from txlog.store.unity.client import Client, TableInfo
-from txlog.store.unity.tables import is_delta, table_of
+from txlog.store.unity.columns import TABLE_ID, columns_of, properties_of
+from txlog.store.unity.tables import UnityTable, is_delta, table_of
 from txlog.table.table import Table
+from txlog.verbs.create import CreateTable, new_table
+from txlog.verbs.managed import through_catalog
+
+if TYPE_CHECKING:
+    from txlog.data_files.identity import Identity
+    from txlog.schema.types import StructType
 
 
 class UnityCatalog(Catalog):
@@ -114,20 +139,121 @@ class UnityCatalog(Catalog):
         """
         return CatalogSnapshot(self._open, {row.name: (row, None) for row in self._rows(None)})
 
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | StructType,
+        partition_by: Sequence[str] | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        managed: Managed | Literal[False] = False,
+        location: str | os.PathLike[str] | None = None,
+        cluster_by: Sequence[str] | str | None = None,
+        generated: Mapping[str, str] | None = None,
+        identity: Mapping[str, Identity] | Sequence[str] | str | None = None,
+        description: str | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Table:
+        """Create an external table at a location, or with `managed="all"` a managed table.
+
+        The other parameters are those of `Catalog.create_table`.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The catalog has a table of this name, or there is a table at the location.
+        InvalidInputError
+            An external table has no location, or a managed one has.
+        UnsupportedFeatureError
+            The kind `writes` is txlog's own.
+        """
+        name = self._name(name)
+        if managed not in (False, "all"):
+            raise self._lacking(f"managed={managed!r}", "Pass managed='all'")
+        if (location is None) == (managed is False):
+            raise InvalidInputError(
+                argument="location",
+                reason="an external table needs a location"
+                if location is None
+                else "the server decides where a managed table is",
+                remedy="Pass the location of an external table, or managed='all' without one",
+            )
+        if name in self:
+            raise AlreadyExistsError(
+                path=name,
+                reason=f"{self!r} has a table {name!r} (case is ignored)",
+                remedy="Choose another name, or drop that table",
+            )
+        definition = Definition(
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            generated=generated,
+            identity=identity,
+            properties=properties,
+            name=name,
+            description=description,
+        )
+        columns = as_schema(schema, nanos=definition.keeps_nanos)
+        if location is None:
+            staged = self._client.stage(name)
+            place, table_id = staged.staging_location, staged.id
+            definition = replace(definition, properties=_of_managed(properties or {}, table_id))
+        else:
+            place, table_id = _uri_of(location), None
+        access = UnityTable(self._client, name, table_id, place, "anybody")
+        store: Store = open_store(place, {**self._options, UNITY: access})
+        if location is None:
+            store = PublishedStore(store)
+        context = Context(store, engine=self._engine or threads_for(store))
+        done = execute(
+            CreateTable(partial(_creation, context, columns, definition, table_id)),
+            context,
+            None,
+            user_metadata=user_metadata,
+        )
+        try:
+            self._client.create(name, _stated(done.snapshot, place, is_managed=location is None))
+        except AlreadyExistsError:  # Another process took the name meanwhile.
+            with suppress(TxlogError):
+                store.delete([info.name for info in store.list_tree("")])
+            raise
+        return self.table(name)
+
+    def register(
+        self,
+        name: str,
+        uri: str | os.PathLike[str],
+        *,
+        managed: Managed | Literal[False] = False,
+    ) -> Table:
+        """Add a table that exists, as an external one; its files stay where they are.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The catalog has a table of this name.
+        NotFoundError
+            There is no table.
+        UnsupportedFeatureError
+            `managed` is set: the server makes the places of managed tables.
+        """
+        name, place = self._name(name), _uri_of(uri)
+        if managed is not False:
+            raise self._lacking(
+                f"register(managed={managed!r})",
+                "Make a new table with create_table(…, managed='all'), and copy the rows",
+            )
+        access = UnityTable(self._client, name, None, place, "anybody", is_new=False)
+        snapshot = load_snapshot(open_store(place, {**self._options, UNITY: access}))
+        self._client.create(name, _stated(snapshot, place, is_managed=False))
+        return self.table(name)
+
     def drop(self, name: str) -> None:
         """Drop a table. The files of an external table stay; those of a managed one are deleted."""
         row = self._row(name)
         self._client.drop(row.name)
 
     # What the interface does not have ----------------------------------------------------------
-
-    def create_table(self, name: str, *_: object, **__: object) -> NoReturn:
-        """Raise `UnsupportedFeatureError`."""
-        raise self._lacking("create_table", "Create the table with the engine of the catalog")
-
-    def register(self, name: str, *_: object, **__: object) -> NoReturn:
-        """Raise `UnsupportedFeatureError`."""
-        raise self._lacking("register", "Register the table with the engine of the catalog")
 
     def rename(self, name: str, new_name: str) -> NoReturn:
         """Raise `UnsupportedFeatureError`."""
@@ -197,6 +323,10 @@ class UnityCatalog(Catalog):
     # -------------------------------------------------------------------------------------------
 
     def _info(self, name: str) -> TableInfo:
+        return self._client.table(self._name(name))
+
+    def _name(self, name: str) -> str:
+        """Return `schema.table`; raise if a name is none."""
         steps = require_name(name).split(".")
         if (
             len(steps) == 3
@@ -209,7 +339,7 @@ class UnityCatalog(Catalog):
                 reason=f"{name!r} is not the name of a table in Unity Catalog",
                 remedy="Write schema.table",
             )
-        return self._client.table(".".join(steps))
+        return ".".join(steps)
 
     def _rows(self, namespace: str | None) -> list[TableRow]:
         names = [namespace] if namespace is not None else self._client.schemas()
@@ -249,6 +379,57 @@ def _row_of(info: TableInfo) -> TableRow:
         created_ms=info.created_at or 0,
         dropped_ms=None,
     )
+
+
+def _uri_of(location: str | os.PathLike[str]) -> str:
+    """Return a location as a URI; a server does not know the working folder."""
+    root = open_store(location).root
+    return Path(root).as_uri() if scheme_of(root) == "file" else root
+
+
+def _of_managed(properties: Mapping[str, str], table_id: str) -> dict[str, str]:
+    """Return the properties of a new managed table with those that the catalog asks for."""
+    return {
+        **properties,
+        "delta.checkpointPolicy": "v2",
+        "delta.enableDeletionVectors": "true",
+        "delta.enableInCommitTimestamps": "true",
+        "delta.feature.v2Checkpoint": "supported",
+        "delta.feature.vacuumProtocolCheck": "supported",
+        TABLE_ID: table_id,
+    }
+
+
+def _creation(
+    context: Context, columns: StructType, definition: Definition, table_id: str | None
+) -> Intent:
+    """Return the intent of version 0."""
+    intent = new_table(columns, definition, effects=context.effects).intent()
+    return intent if table_id is None else through_catalog(intent)
+
+
+def _stated(snapshot: Snapshot, place: str, *, is_managed: bool) -> dict[str, Any]:
+    """Return how a table is registered."""
+    metadata, protocol = snapshot.metadata, snapshot.protocol
+    features = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "readerFeatures": protocol.reader_features or (),
+        "writerFeatures": protocol.writer_features or (),
+    }
+    properties = properties_of(metadata.configuration, features, {})
+    if is_managed:
+        properties["delta.lastUpdateVersion"] = str(snapshot.version)
+        properties["delta.lastCommitTimestamp"] = str(snapshot.timestamp_ms)
+    comment = {} if metadata.description is None else {"comment": metadata.description}
+    return {
+        "table_type": "MANAGED" if is_managed else "EXTERNAL",
+        "data_source_format": "DELTA",
+        "columns": columns_of(metadata.schema_string or "", metadata.partition_columns),
+        "storage_location": place,
+        "properties": properties,
+        **comment,
+    }
 
 
 def _opened(

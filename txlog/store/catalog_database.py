@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from txlog.base.effects import REAL
 from txlog.base.errors import (
@@ -56,6 +56,7 @@ class Proposed(NamedTuple):
     staged: str  # Its path, relative to `_delta_log`.
     is_whole: bool = False  # Whether all earlier commits were seen under their final names.
     is_last: bool = False  # Whether the catalog lets the table out with it.
+    data: bytes = b""  # The commit.
 
 
 class Accepted(NamedTuple):
@@ -68,6 +69,63 @@ class Accepted(NamedTuple):
     version: int  # The last version that exists.
     managed: Managed | None  # The kind of the table, if `known` is None.
     staged: Mapping[int, str] = MappingProxyType({})  # As in `Ratified`.
+
+
+class CommitCatalog(Protocol):
+    """Who decides which commits of a table exist.
+
+    Each method raises `StoreError` if it cannot be asked. Then nothing was changed, except where a
+    method says more.
+    """
+
+    @property
+    def place(self) -> str:
+        """Its address, for messages."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether engines other than txlog follow it, too.
+
+        They read ratified commits under the names that it gave them, until it forgets these names:
+        so staged commits stay after they are published, and it is told each time.
+        """
+        ...
+
+    def ratified(self, table_id: str) -> Ratified:
+        """Return the last ratified version of a table, and the commits that are not published.
+
+        Raises
+        ------
+        NotFoundError
+            It does not manage the table any more.
+        """
+        ...
+
+    def ratify(
+        self,
+        proposed: Sequence[Proposed],
+        *,
+        unchanged: Sequence[tuple[str, int]] = (),
+        application: tuple[str, int] | None = None,
+        transaction_id: str | None = None,
+    ) -> Ratification:
+        """Ratify staged commits, all or none; the arguments are those of `CatalogDatabase.ratify`.
+
+        Raises
+        ------
+        UnknownAnswerError
+            The answer was lost: the commits may be ratified.
+        """
+        ...
+
+    def ratified_as(self, proposed: Proposed) -> bool | None:
+        """Return whether a proposed commit is ratified; None if its version is still free."""
+        ...
+
+    def published(self, table_id: str, versions: Sequence[int]) -> None:
+        """Record that commits are in the log, under their final names, and all before them."""
+        ...
 
 
 class TableRow(NamedTuple):
@@ -107,6 +165,11 @@ class CatalogDatabase:
     def place(self) -> str:
         """The URL without secrets, for messages."""
         return without_secrets(self.url)
+
+    @property
+    def is_shared(self) -> bool:
+        """False: all who use it publish before they read."""
+        return False
 
     # Facts of the catalog ----------------------------------------------------------------------
 

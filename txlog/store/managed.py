@@ -23,6 +23,7 @@ from txlog.base.errors import (
     OutcomeUnknownError,
     StoreError,
     TxlogError,
+    UnsupportedFeatureError,
     tidied,
 )
 from txlog.base.threads import map_ahead
@@ -32,6 +33,7 @@ from txlog.store.base import ForwardingStore, ObjectInfo, Put, Store, is_far, is
 from txlog.store.catalog_database import (
     CATALOG,
     CatalogDatabase,
+    CommitCatalog,
     Proposed,
     Ratification,
     Ratified,
@@ -49,7 +51,7 @@ class ManagedStore(ForwardingStore):
     """Wraps the store of a table; a catalog decides which commits exist."""
 
     inner: Store
-    database: CatalogDatabase
+    database: CommitCatalog
     table_id: str
     is_last: bool = False  # Whether the catalog lets the table out with the next commit.
 
@@ -86,9 +88,9 @@ class ManagedStore(ForwardingStore):
                 raise self._behind(latest, version)
         name = f"{STAGED_FOLDER}/{version:020d}.{REAL.uuid()}.json"
         self.inner.write_new(log_path(name), data)
-        is_whole = is_there(self.inner, log_path(commit_name(version - 1)))
-        is_whole = is_whole and not is_far(self.inner)
-        return Proposed(self.table_id, version, name, is_whole, self.is_last)
+        is_near = self.database.is_shared or not is_far(self.inner)
+        is_whole = is_near and is_there(self.inner, log_path(commit_name(version - 1)))
+        return Proposed(self.table_id, version, name, is_whole, self.is_last, data)
 
     def unstage(self, proposed: Proposed) -> None:
         """Delete a staged commit that was not ratified."""
@@ -97,8 +99,17 @@ class ManagedStore(ForwardingStore):
     def publish(self, staged: Mapping[int, str]) -> None:
         """Copy ratified commits to their final names, in order.
 
-        The staged files are deleted after that, which says that the copies are there.
+        The staged files are deleted after that, which says that the copies are there. If other
+        engines follow the catalog, it is told instead, and the staged files stay.
+
+        Raises
+        ------
+        StoreError
+            A commit cannot be copied. Of a catalog that others follow, also if the one before is
+            not published.
         """
+        if staged and self.database.is_shared:
+            self._require_before(min(staged))
         for version, name in sorted(staged.items()):
             path = log_path(commit_name(version))
             try:
@@ -109,12 +120,28 @@ class ManagedStore(ForwardingStore):
             else:
                 # Not a put-if-absent: whatever has the name, the catalog's commit counts.
                 self.inner.replace(path, data)
+        if staged and self.database.is_shared:
+            with suppress(TxlogError):
+                self.database.published(self.table_id, list(staged))
+            return
         with suppress(TxlogError):
             self.inner.delete([log_path(name) for name in staged.values()])
         # On a near store, a look for the staged file is cheaper than a write to the database. The
         # next commit tells the catalog.
         if staged and is_far(self.inner):
             self.database.published(self.table_id, list(staged))
+
+    def _require_before(self, version: int) -> None:
+        """Raise unless the commit before a version is published, and so all before that."""
+        before = log_path(commit_name(version - 1))
+        if version and not is_there(self.inner, before):
+            raise StoreError(
+                operation="publish",
+                path=before,
+                table=self.root,
+                reason=f"version {version} is to be published, but the version before it is not",
+                remedy="Open the table again",
+            )
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file; of a commit, the catalog decides whether it exists."""
@@ -142,7 +169,9 @@ class ManagedStore(ForwardingStore):
     def _published(self) -> Ratified:
         """Return the catalog's answer, without the commits that are or could be published now."""
         answer = self.database.ratified(self.table_id)
-        staged = {v: name for v, name in answer.staged.items() if not self._is_public(v, name)}
+        staged = dict(answer.staged)
+        if not self.database.is_shared:
+            staged = {v: name for v, name in staged.items() if not self._is_public(v, name)}
         if is_far(self.inner) and len(staged) < len(answer.staged):
             # Who published them could not say so. Before a clean-up deletes the copies, it is said.
             with suppress(TxlogError):
@@ -327,7 +356,7 @@ def stage_all(commits: Sequence[tuple[ManagedStore, int, bytes]]) -> list[Propos
 
 
 def commit_staged(
-    database: CatalogDatabase,
+    database: CommitCatalog,
     staged: Sequence[tuple[ManagedStore, Proposed]],
     *,
     unchanged: Sequence[tuple[str, int]] = (),
@@ -369,7 +398,7 @@ def _unstage(staged: Sequence[tuple[ManagedStore, Proposed]]) -> None:
 
 
 def _is_ratified(
-    database: CatalogDatabase, proposed: Sequence[Proposed], lost: UnknownAnswerError
+    database: CommitCatalog, proposed: Sequence[Proposed], lost: UnknownAnswerError
 ) -> bool:
     """Return whether commits were ratified whose answer was lost; raise if this is unknown."""
     found: bool | None = None
@@ -381,7 +410,7 @@ def _is_ratified(
 
 
 def _unknown(
-    database: CatalogDatabase, proposed: Sequence[Proposed], reason: str
+    database: CommitCatalog, proposed: Sequence[Proposed], reason: str
 ) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         path=database.place,
@@ -435,6 +464,30 @@ def managed_store(store: Store, options: Mapping[str, Any]) -> Store:
     if row is None or row.managed is None:
         return store
     return ManagedStore(store, database, row.table_id)
+
+
+def is_cleaned_elsewhere(store: Store) -> bool:
+    """Return whether the server of a table's catalog alone deletes what is not needed any more."""
+    return isinstance(store, ManagedStore) and store.database.is_shared
+
+
+def require_cleaned_here(store: Store, what: str) -> None:
+    """Raise for a clean-up of a table that the server of its catalog cleans up itself.
+
+    The protocol allows one only if the catalog does, and its interface says nothing of the kind.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is such a table. `what` names the operation.
+    """
+    if is_cleaned_elsewhere(store):
+        raise UnsupportedFeatureError(
+            path=store.root,
+            features=(what,),
+            reason=f"{what} is not possible on a managed table of Unity Catalog",
+            remedy="The server, or its own engine, cleans up the table",
+        )
 
 
 def _version_of(path: str) -> int | None:

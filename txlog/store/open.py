@@ -94,7 +94,7 @@ def _viewed(store: Store, branch: str | None) -> Store:
 def _managed(store: Store) -> Store:
     """Return a store through the catalog of the table if the options name one."""
     if "txlog.unity" in store.options:
-        from txlog.store.unity.tables import through
+        from txlog.store.unity.stores import through
 
         return through(store)
     if "txlog.catalog" not in store.options:

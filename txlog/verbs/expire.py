@@ -40,7 +40,7 @@ from txlog.snapshot.time_travel import version_until
 from txlog.store.base import ObjectInfo, Store, is_older
 from txlog.store.branches import branch_name, require_main
 from txlog.store.file_times import ahead_ms
-from txlog.store.managed import ManagedStore
+from txlog.store.managed import ManagedStore, is_cleaned_elsewhere, require_cleaned_here
 from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
 _DAY_MS = 24 * HOUR_MS
@@ -82,6 +82,7 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     """
     store = context.store
     require_main(store, "a clean-up of the log")
+    require_cleaned_here(store, "a clean-up of the log")
     ahead: int | None = None  # How far this process's clock is ahead of the store's.
     while True:
         now_ms = context.effects.now_ms() - (ahead or 0)
@@ -408,6 +409,8 @@ def expire_if_due(context: Context, snapshot: Snapshot) -> None:
     """
     store = context.store
     if not snapshot.properties.get("delta.enableExpiredLogCleanup") or branch_name(store):
+        return
+    if is_cleaned_elsewhere(store):
         return
     listed = store.list_briefly(LOG_FOLDER, "")
     names = (file for name, *_ in listed if (file := parse_name(name)) and file.kind == "commit")

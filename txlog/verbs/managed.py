@@ -6,6 +6,7 @@ Rules: spec/catalog.md, CAT-3 and CAT-4.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from txlog.actions.table import Protocol
 from txlog.base.errors import UnsupportedFeatureError
@@ -100,6 +101,13 @@ class LetOut(Operation):
             protocol=lowest_protocol(kept),
             metadata=base.metadata.model_copy(update={"configuration": configuration}),
         )
+
+
+def through_catalog(creation: Intent) -> Intent:
+    """Return the intent of version 0 of a table that a catalog manages from the beginning."""
+    assert creation.protocol is not None
+    names = {_FEATURES["all"], "inCommitTimestamp"}
+    return replace(creation, protocol=_with(creation.protocol, names))
 
 
 def _with(protocol: Protocol, names: Iterable[str]) -> Protocol:

@@ -57,6 +57,7 @@ from txlog.store.branches import (
     without_branch,
 )
 from txlog.store.file_times import ahead_ms
+from txlog.store.managed import require_cleaned_here
 from txlog.store.open import open_store
 from txlog.store.places import NamesNeeded, absolute_keys, names_below
 from txlog.verbs.restore import VACUUM_HOLDS_MS
@@ -182,6 +183,7 @@ def vacuum(
         A version to keep, a pinned version, or a registered clone does not exist.
     """
     require_main(context.store, "a vacuum")
+    require_cleaned_here(context.store, "a vacuum")
     require_table_writable(snapshot, removes_rows=False)
     require_user_metadata(request.user_metadata)
     retention_ms(snapshot, request.hours, enforce=request.enforce)

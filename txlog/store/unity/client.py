@@ -8,14 +8,20 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterator, Mapping
-from threading import Lock
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from txlog.base.effects import REAL
-from txlog.base.errors import NotFoundError, StoreError, TxlogError, not_installed
+from txlog.base.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    StoreError,
+    TxlogError,
+    not_installed,
+)
 from txlog.store.cloud_options import without_options
 from txlog.store.unity.address import VARIABLES, Access
 
@@ -31,37 +37,37 @@ _LONGEST_MESSAGE = 300
 _PAGE = 50  # The largest page of tables that the interface allows.
 
 
-class _Model(BaseModel):
+class Model(BaseModel):
     """A part of an answer. Fields that are not named here are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-class Empty(_Model):
+class Empty(Model):
     """An answer in which nothing counts."""
 
 
-class CatalogInfo(_Model):
+class CatalogInfo(Model):
     """A catalog."""
 
     name: str
     id: str | None = None
 
 
-class SchemaInfo(_Model):
+class SchemaInfo(Model):
     """A schema, which is the namespace of tables."""
 
     name: str
 
 
-class SchemaPage(_Model):
+class SchemaPage(Model):
     """Some schemas."""
 
     schemas: list[SchemaInfo] = []
     next_page_token: str | None = None
 
 
-class TableInfo(_Model):
+class TableInfo(Model):
     """A table."""
 
     name: str
@@ -74,14 +80,21 @@ class TableInfo(_Model):
     created_at: int | None = None
 
 
-class TablePage(_Model):
+class TablePage(Model):
     """Some tables."""
 
     tables: list[TableInfo] = []
     next_page_token: str | None = None
 
 
-class AwsCredentials(_Model):
+class StagingTable(Model):
+    """A place for a managed table that is to be made."""
+
+    id: str
+    staging_location: str
+
+
+class AwsCredentials(Model):
     """Keys of S3."""
 
     access_key_id: str
@@ -89,19 +102,19 @@ class AwsCredentials(_Model):
     session_token: str | None = None
 
 
-class AzureSas(_Model):
+class AzureSas(Model):
     """A shared access signature of Azure."""
 
     sas_token: str
 
 
-class GcpToken(_Model):
+class GcpToken(Model):
     """An OAuth token of Google Cloud."""
 
     oauth_token: str
 
 
-class Credentials(_Model):
+class Credentials(Model):
     """Credentials for the storage of a table, for a limited time."""
 
     aws_temp_credentials: AwsCredentials | None = None
@@ -110,12 +123,12 @@ class Credentials(_Model):
     expiration_time: int | None = None  # Milliseconds since the epoch.
 
 
-class _Problem(_Model):
+class _Problem(Model):
     error_code: str = ""
     message: str = ""
 
 
-Answer = TypeVar("Answer", bound=_Model)
+Answer = TypeVar("Answer", bound=Model)
 
 
 class Response(NamedTuple):
@@ -195,7 +208,7 @@ class Client(NamedTuple):
             is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = f"{type(error).__name__}: {error}".strip(": ")
             raise LostError(
-                self._error(method, url, reason, UNREACHABLE), is_sent=is_sent
+                self.failed(method, url, reason, UNREACHABLE), is_sent=is_sent
             ) from None
         return Response(
             answer.status_code, answer.headers.get("content-type", "none"), answer.content
@@ -257,7 +270,7 @@ class Client(NamedTuple):
             reason = f"field {field}: {first['msg']}" if field else first["msg"]
             if first["type"] == "json_invalid":
                 reason = f"no JSON, but {found.kind}"
-            raise self._error(
+            raise self.failed(
                 method, url, f"the answer is not one of Unity Catalog: {reason}", WRONG_SERVER
             ) from None
 
@@ -271,22 +284,30 @@ class Client(NamedTuple):
         reason = f"the server answered {found.status}{': ' if said else ''}{said}"
         if found.status == 404 and problem.error_code:
             return NotFoundError(
-                path=url,
-                reason=self._clean(reason),
+                path=self.place,
+                reason=self._clean(f"{method} {url}: {reason}"),
                 remedy="Check the names: those of the catalog, the schema and the table",
+            )
+        if found.status == 409:
+            return AlreadyExistsError(
+                path=self.place,
+                reason=self._clean(f"{method} {url}: {reason}"),
+                remedy="Choose another name, or drop that table",
             )
         if found.status in (401, 403):
             kind = ForbiddenError if found.status == 403 else StoreError
-            return self._error(method, url, reason, NOT_ALLOWED, kind)
-        return self._error(method, url, reason, WRONG_SERVER if found.status < 500 else LATER)
+            return self.failed(method, url, reason, NOT_ALLOWED, kind)
+        return self.failed(method, url, reason, WRONG_SERVER if found.status < 500 else LATER)
 
-    def _error(
+    def failed(
         self, method: str, url: str, reason: str, remedy: str, kind: type[StoreError] = StoreError
     ) -> StoreError:
+        """Return the error of a request."""
+        # Who opens a table names its folder as the path of an error, so the reason has the URL.
         return kind(
-            operation=f"ask the catalog ({method})",
-            path=url,
-            reason=self._clean(reason),
+            operation="ask the catalog",
+            path=self.place,
+            reason=self._clean(f"{method} {url}: {reason}"),
             remedy=remedy,
         )
 
@@ -315,6 +336,48 @@ class Client(NamedTuple):
     def table(self, name: str) -> TableInfo:
         """Return a table by the name `schema.table`; errors as for `ask`."""
         return self.ask("GET", "/tables/{name}", TableInfo, name=self.full_name(name))
+
+    def stage(self, name: str) -> StagingTable:
+        """Return a place for a new managed table; errors as for `ask`."""
+        # A second one is never used, and has no effect.
+        body = self._named(name)
+        return self.ask("POST", "/staging-tables", StagingTable, body=body)
+
+    def create(self, name: str, given: Mapping[str, Any]) -> TableInfo:
+        """Register a table, whose files are there.
+
+        If the answer is lost, the catalog is asked whether it has the table.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The catalog has a table of this name.
+        StoreError
+            As for `ask`.
+        """
+        url = self.url("/tables")
+        error: TxlogError
+        try:
+            found = self.send("POST", url, body={**self._named(name), **given})
+            if found.is_success:
+                return self.parsed("POST", url, found, TableInfo)
+            error = self.refused("POST", url, found)
+            if found.status < 500:
+                raise error
+        except LostError as lost:
+            error = lost.error
+        except StoreError as damaged:
+            error = damaged
+        with suppress(TxlogError):
+            known = self.table(name)
+            if known.storage_location == given["storage_location"]:
+                return known
+        raise error
+
+    def _named(self, name: str) -> dict[str, str]:
+        schema, _, table = name.partition(".")
+        catalog = self.access.address.catalog
+        return {"catalog_name": catalog, "schema_name": schema, "name": table}
 
     def drop(self, name: str) -> None:
         """Drop a table by the name `schema.table`; errors as for `ask`."""
@@ -350,7 +413,7 @@ class Client(NamedTuple):
                 return
             if token in seen:  # Else the list would never end.
                 reason = "the answer is not one of Unity Catalog: its pages begin again"
-                raise self._error("GET", self.url(path), reason, WRONG_SERVER)
+                raise self.failed("GET", self.url(path), reason, WRONG_SERVER)
             seen.add(token)
 
 
@@ -372,7 +435,6 @@ def pause(attempt: int) -> None:
 
 _MOST_SERVERS = 16
 _open: dict[tuple[str, int], httpx.Client] = {}
-_lock = Lock()
 
 
 def _http(server: str) -> httpx.Client:
@@ -384,18 +446,20 @@ def _http(server: str) -> httpx.Client:
         raise not_installed("unity", "Unity Catalog", reason, path=server) from error
 
     key = server, os.getpid()
-    with _lock:
-        if key not in _open:
-            if not _open:
-                atexit.register(_close, 0)
-            _close(_MOST_SERVERS - 1)
-            # Redirects lead to pages for people, and would take the token along.
-            _open[key] = httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False)
-        return _open[key]
+    if key not in _open:
+        if not _open:
+            atexit.register(_close, 0)
+        _close(_MOST_SERVERS - 1)
+        # Redirects lead to pages for people, and would take the token along.
+        made = httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False)
+        if _open.setdefault(key, made) is not made:  # Another thread was first.
+            made.close()
+    return _open[key]
 
 
 def _close(kept: int) -> None:
     """Close the oldest connections of this process, except for so many servers."""
     own = [key for key in _open if key[1] == os.getpid()]
     for key in own[: len(own) - kept]:
-        _open.pop(key).close()
+        if (client := _open.pop(key, None)) is not None:
+            client.close()

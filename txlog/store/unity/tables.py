@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, StoreError, UnsupportedFeatureError
 from txlog.base.uris import scheme_of
-from txlog.store.base import ForwardingStore, Put, Store, kind_of
+from txlog.store.base import kind_of
 from txlog.store.cloud_options import UNITY
 from txlog.store.unity.address import access_of
 from txlog.store.unity.client import Client, Credentials, ForbiddenError, TableInfo
@@ -24,7 +24,7 @@ _MARGIN_MS = 5 * 60 * 1000  # How long before its end a credential is renewed, a
 _FIELDS = {
     "s3": "aws_temp_credentials", "az": "azure_user_delegation_sas", "gs": "gcp_oauth_token",
 }  # fmt: skip
-Operation = Literal["READ", "READ_WRITE", "PATH_READ_WRITE", "PATH_CREATE_TABLE"]
+Operation = Literal["READ", "READ_WRITE", "PATH_READ", "PATH_CREATE_TABLE"]
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,12 @@ class UnityTable:
     table_id: str | None
     location: str
     commits: Literal["catalog", "anybody", "nobody"]
+    is_new: bool = True  # Whether a table without id is to be made, not only read.
 
     @property
     def connection_key(self) -> tuple[Any, ...]:
         """What tells its storage connections from others: they have its credentials."""
-        return (self.client, self.name, self.table_id, self.location)
+        return (self.client, self.name, self.table_id, self.location, self.is_new)
 
     def provider(self, kind: str) -> Callable[[], dict[str, Any]]:
         """Return what gives obstore credentials, and new ones before they expire.
@@ -75,7 +76,7 @@ class UnityTable:
         """
         wanted: list[Operation] = ["READ_WRITE", "READ"]
         if self.table_id is None:
-            wanted = ["PATH_CREATE_TABLE"]
+            wanted = ["PATH_CREATE_TABLE" if self.is_new else "PATH_READ"]
         elif self.commits == "nobody":
             wanted = ["READ"]
         for operation in wanted:
@@ -206,52 +207,4 @@ def table_of(client: Client, name: str, info: TableInfo) -> UnityTable:
     if info.table_type == MANAGED:
         is_ours = any(info.properties.get(feature) == "supported" for feature in _FEATURES)
         commits = "catalog" if is_ours else "nobody"
-    return UnityTable(client, name, info.table_id, info.storage_location.rstrip("/"), commits)
-
-
-def through(store: Store) -> Store:
-    """Return the store of a table with what its catalog decides: commits, or that nobody writes."""
-    table: UnityTable = store.options[UNITY]
-    return store if table.commits == "anybody" else _Unwritten(store)
-
-
-@dataclass(frozen=True)
-class _Unwritten(ForwardingStore):
-    """Wraps the store of a table that only the server's own engine writes."""
-
-    inner: Store
-
-    def require_writable(self) -> None:
-        """Raise `UnsupportedFeatureError`."""
-        raise self._refused()
-
-    def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Raise `UnsupportedFeatureError`, as all that would change the table."""
-        raise self._refused()
-
-    def open_output(self, path: str) -> NoReturn:
-        """Raise `UnsupportedFeatureError`."""
-        raise self._refused()
-
-    def write_new(self, path: str, data: bytes) -> None:
-        """Raise `UnsupportedFeatureError`."""
-        raise self._refused()
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Raise `UnsupportedFeatureError`."""
-        raise self._refused()
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Raise `UnsupportedFeatureError`."""
-        raise self._refused()
-
-    def _refused(self) -> UnsupportedFeatureError:
-        table: UnityTable = self.options[UNITY]
-        return UnsupportedFeatureError(
-            path=table.location,
-            features=("a managed table without catalogManaged",),
-            reason=f"Unity Catalog manages {table.client.full_name(table.name)}, and its commits "
-            "do not go through the published interface",
-            remedy="Write it with the engine of the catalog, or enable catalogManaged there. "
-            "Reading works",
-        )
+    return UnityTable(client, name, info.table_id, info.storage_location, commits)
