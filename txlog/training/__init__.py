@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from txlog.training.datasets.types import register
     from txlog.training.datasets.types.base import DatasetType
     from txlog.training.datasets.values import Code, Commit, Failure, Input, Part, Summary
+    from txlog.training.loader.batches import Even
     from txlog.training.loader.choices import ClassWeights, RowFunction, class_weights
     from txlog.training.loader.images import Image
-    from txlog.training.loader.loader import Even, Loader
+    from txlog.training.loader.loader import Loader
+    from txlog.training.loader.mixture import Mixture
     from txlog.training.loader.order import Shuffle
     from txlog.training.loader.splits import split_where
     from txlog.training.loader.views import Number, Ragged, RaggedArray, Text, Vector, View
@@ -59,9 +61,10 @@ if TYPE_CHECKING:
 
 _LOADER = {
     "ClassWeights": "loader.choices",
-    "Even": "loader.loader",
+    "Even": "loader.batches",
     "Image": "loader.images",
     "Loader": "loader.loader",
+    "Mixture": "loader.mixture",
     "Number": "loader.views",
     "Ragged": "loader.views",
     "RaggedArray": "loader.views",
@@ -132,6 +135,7 @@ __all__ = [
     "Input",
     "Limits",
     "Loader",
+    "Mixture",
     "Node",
     "Number",
     "Part",

@@ -1,6 +1,7 @@
 """spec/loader.md in plain Python: lists and whole numbers, no arrays."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import gcd
 from typing import TypeVar
 
 WORD = (1 << 64) - 1
@@ -104,3 +105,31 @@ def batches_of(
             batches.append(batch)
         position += step
     return batches
+
+
+def mixed_rows(
+    epochs: Sequence[Callable[[int], list[Row]]],
+    sizes: Sequence[int],
+    proportions: Sequence[int],
+    run_rows: int,
+    seed: int,
+    first: int,
+    stop: int,
+) -> list[Row]:
+    """Return the rows of a mixture in a range, one row after another from the very first."""
+    least = gcd(*proportions)
+    runs = [share // least for share in proportions]
+    given = [source for source, count in enumerate(runs) for _ in range(count)]
+    read = [0] * len(sizes)
+    known: dict[tuple[int, int], list[Row]] = {}
+    rows: list[Row] = []
+    for row in range(stop):
+        period, at = divmod(row // run_rows, len(given))
+        source = given[permuted(len(given), seed, period)[at]]
+        epoch, position = divmod(read[source], sizes[source])
+        read[source] += 1
+        if row >= first:
+            if (source, epoch) not in known:
+                known[source, epoch] = epochs[source](epoch)
+            rows.append(known[source, epoch][position])
+    return rows

@@ -283,6 +283,15 @@ def chosen(rows: Columns, places: Selected) -> Columns:
     return made
 
 
+def unpacked(rows: Columns) -> Columns:
+    """Return rows with one array for each column."""
+    records = rows.get(RECORDS)
+    if records is None:
+        return rows
+    found = {name: column for name, column in rows.items() if name != RECORDS}
+    return found | {name: np.ascontiguousarray(records[name]) for name in records.dtype.names or ()}
+
+
 def finished(views: Mapping[str, View], rows: Columns) -> dict[str, Any]:
     """Return rows as the columns of a batch.
 
@@ -291,12 +300,7 @@ def finished(views: Mapping[str, View], rows: Columns) -> dict[str, Any]:
     InvalidInputError
         An image cannot be decoded; the error names column, fragment and position.
     """
-    records = rows.get(RECORDS)
-    if records is not None:
-        rows = {
-            **rows,
-            **{name: np.ascontiguousarray(records[name]) for name in records.dtype.names or ()},
-        }
+    rows = unpacked(rows)
     made = {}
     for name, view in views.items():
         try:

@@ -25,6 +25,10 @@ from txlog.training.loader.order import Order, Piece, Selected
 _WORTH_BYTES: Threshold = 1 << 16
 
 
+Numbered = Generator[tuple[int, Columns], None, None]
+"""Rows of batches, each with its number among the batches of the rank."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Share:
     """The share of one process in the positions of an epoch.
@@ -72,7 +76,7 @@ _Item = tuple[_RoundPlan, tuple[Portion, ...]]  # A round begins with an item wi
 
 def stream(
     reader: BlockReader, order: Order, share: Share, *, threads: int, ahead: int
-) -> Iterator[tuple[int, Columns]]:
+) -> Numbered:
     """Yield the batches of a share, each with its number among the batches of the rank.
 
     Parameters
