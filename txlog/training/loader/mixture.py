@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from hashlib import sha256
 from math import gcd, isfinite, lcm
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import orjson
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.base.threads import cached_property
 from txlog.training.loader.batches import Batch, Batches, Even, whole
 from txlog.training.loader.blocks import Columns, chosen, joined, unpacked
 from txlog.training.loader.loader import Loader
