@@ -25,8 +25,8 @@ ROOT = HOME.parent
 ORDER = (
     "base.lazy", "base.html", "base.texts", "base.errors", "base.frozen", "base.uris",
     "base.remedies", "base.moments", "base.effects", "base.version", "base.thresholds",
-    "base.threads", "base.arrow", "base.columns", "base.text_bytes", "base.row_codes",
-    "base.observe",
+    "base.threads", "base.arrow", "base.frames", "base.columns", "base.text_bytes",
+    "base.row_codes", "base.observe",
     "schema", "variant", "actions", "log", "protocol", "expressions", "fragments", "parquet",
     "stats", "reconcile",
     "store", "checkpoint", "snapshot",

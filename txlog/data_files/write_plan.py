@@ -485,15 +485,7 @@ class AddedFiles:
             `base`.
         """
         if self.schema is None or self._require_fit is None:
-            nanos = base.supports("timestampNanos")
-            columns = None if self.modes.replaces_schema else base.schema
-            truncates = self._options.encoding.allow_truncated_timestamps
-            rows = incoming(self._data, columns, nanos=nanos, truncates=truncates)
-            schema = schema_after(base, rows.schema, self.modes)
-            if columns is not None:
-                require_typed(schema.fields, columns)
-            self._write(context, base, schema, rows.reader, sieve)
-            self._data = None
+            self._fill(context, base, sieve)
         assert self._require_fit is not None
         self._require_fit(base)
         if self._written_for is not None and base.metadata != self._written_for.metadata:
@@ -501,6 +493,18 @@ class AddedFiles:
         assert self.schema is not None
         self.modes.require_possible(base, self.schema)
         return self.schema
+
+    def _fill(self, context: Context, base: Snapshot, sieve: Sieve | None) -> None:
+        """Write the files for a version of the table."""
+        nanos = base.supports("timestampNanos")
+        columns = None if self.modes.replaces_schema else base.schema
+        truncates = self._options.encoding.allow_truncated_timestamps
+        rows = incoming(self._data, columns, nanos=nanos, truncates=truncates)
+        schema = schema_after(base, rows.schema, self.modes)
+        if columns is not None:
+            require_typed(schema.fields, columns)
+        self._write(context, base, schema, rows.reader, sieve)
+        self._data = None
 
     def _write(
         self,

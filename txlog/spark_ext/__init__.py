@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from txlog.base.frames import Frames, registers_frames
+
 if TYPE_CHECKING:
     from txlog.spark_ext.catalog import create_view, table_location
     from txlog.spark_ext.delta import (
@@ -70,6 +72,15 @@ _HOMES = {
     "use": "names",
     "write": "writes.write_frame",
 }
+
+
+@registers_frames
+def _frames() -> Frames:
+    """Return how tasks write frames that are given to a transaction."""
+    from importlib import import_module
+
+    found: Frames = import_module("txlog.spark_ext.writes.staged").SparkFrames()
+    return found
 
 
 def require_pyspark() -> None:

@@ -7,16 +7,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.base.errors import InvalidInputError, named_for_callers, require_whole
+from txlog.base.errors import (
+    InvalidInputError,
+    UnsupportedFeatureError,
+    named_for_callers,
+    require_whole,
+)
 
 if TYPE_CHECKING:
+    from txlog.base.frames import Frames
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
     from txlog.commit.context import Context
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Operation, Outcome
     from txlog.data_files.assignments import Updates
-    from txlog.data_files.modes import PartitionMode, SchemaMode
+    from txlog.data_files.modes import PartitionMode, SchemaMode, WriteModes
     from txlog.data_files.options import WriteOptions
+    from txlog.data_files.write_plan import AddedFiles
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
@@ -103,6 +110,36 @@ class RowVerbs(ABC):
     ) -> Quarantine | None:
         """Return the quarantine of a write, as `keeper_of`."""
         return keeper_of(self._context, on_error, given)
+
+    def _frames_of(self, data: Any) -> Frames | None:
+        """Return how the workers of an engine write data; None: this process does."""
+        return None
+
+    def _files_of(
+        self, data: Any, modes: WriteModes, options: WriteOptions | None, keeper: Quarantine | None
+    ) -> AddedFiles:
+        """Return the files for data, which are written when they are first needed.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Workers of an engine write them, and there is a quarantine.
+        """
+        from txlog.data_files.options import as_options
+        from txlog.data_files.write_plan import AddedFiles
+
+        frames = self._frames_of(data)
+        if frames is None:
+            return AddedFiles(data, modes=modes, options=options)
+        if keeper is not None:
+            raise UnsupportedFeatureError(
+                path=self._context.store.root,
+                features=("quarantine",),
+                reason="a frame in a transaction has no quarantine",
+                remedy="Append frame.toArrow(), or write the frame with spark_ext.write before",
+            )
+        files: AddedFiles = frames.files(data, modes, as_options(options))
+        return files
 
     @abstractmethod
     def _run(
@@ -192,10 +229,11 @@ class RowVerbs(ABC):
             return self._append_over(
                 data, on_conflict, schema_mode, options, txn, user_metadata, keeper
             )
+        from txlog.data_files.modes import WriteModes
         from txlog.verbs.append import Append
 
-        operation = Append(data, schema_mode=schema_mode, options=options, quarantine=keeper)
-        return self._run(operation, txn, user_metadata)
+        files = self._files_of(data, WriteModes(schema_mode=schema_mode), options, keeper)
+        return self._run(Append.of_files(files, keeper), txn, user_metadata)
 
     def _append_over(
         self,
@@ -255,21 +293,27 @@ class RowVerbs(ABC):
 
         The other arguments and the errors are those of `append`.
         """
+        from txlog.data_files.modes import WriteModes
         from txlog.data_files.options import as_names
         from txlog.expressions.sql import as_expression
         from txlog.verbs.overwrite import Overwrite
 
         if computed_from is not None:
             computed_from = require_whole("computed_from", computed_from)
-        operation = Overwrite.of_data(
-            data,
+        keeper = self._quarantine_of(on_error, quarantine)
+        modes = WriteModes(
+            mode="overwrite",
             where=as_expression(where, self._zone),
             partition_mode=partition_mode,
             schema_mode=schema_mode,
             partition_by=None if partition_by is None else as_names(partition_by),
+        )
+        operation = Overwrite(
+            self._files_of(data, modes, options, keeper),
             options=options,
             computed_from=computed_from,
-            quarantine=self._quarantine_of(on_error, quarantine),
+            is_stated=True,
+            quarantine=keeper,
         )
         return self._run(operation, txn, user_metadata)
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from txlog.base.errors import InvalidInputError
-from txlog.commit.app_versions import AnyAppVersion
+from txlog.base.frames import Frames, frames_of
+from txlog.commit.app_versions import AnyAppVersion, AppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import Operation, Outcome
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.memory import MemoryStore
 from txlog.table.row_verbs import RowVerbs
 from txlog.verbs.transaction import Transaction
+
+if TYPE_CHECKING:
+    from txlog.verbs.merge.clauses import Clause, MergeRequest
 
 
 class TableTransaction(RowVerbs):
@@ -18,6 +26,9 @@ class TableTransaction(RowVerbs):
     The verbs are those of `Table`. Each sees the result of the ones before it, and returns an
     outcome without a version. `txn` and `user_metadata` belong to the transaction: pass them to
     `Table.transaction`.
+
+    Frames of Spark are written, and merged, by its executors if `txlog.spark_ext` is imported. Only
+    their `add` actions come to this process.
 
     `outcome` is None until the block ends. If the table already records the transaction's `txn`,
     the changes do nothing, and the outcome is `skipped`.
@@ -38,6 +49,28 @@ class TableTransaction(RowVerbs):
 
     def _latest(self) -> Snapshot:
         return self.operation.state
+
+    def _frames_of(self, data: Any) -> Frames | None:
+        # The memory of this process is no place for other workers.
+        is_shared = not isinstance(self._context.store, MemoryStore)
+        return frames_of(data) if is_shared else None
+
+    def _merge(
+        self,
+        request: MergeRequest,
+        clauses: Sequence[Clause],
+        txn: AppVersion | None,
+        user_metadata: UserMetadata | None,
+    ) -> Outcome:
+        frames = self._frames_of(request.data)
+        if frames is None:
+            return super()._merge(request, clauses, txn, user_metadata)
+        if self._is_recorded:  # To plan the merge may cost a job.
+            return Outcome("MERGE", None, skipped=True)
+        is_first = not self.operation.has_changes
+        state = self._latest()
+        operation = frames.merge(request, clauses, state.schema, is_committed=is_first)
+        return self._run(operation, txn, user_metadata)
 
     def _run(
         self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None

@@ -63,6 +63,11 @@ class Transaction(Operation):
         """The version that the next operation changes."""
         return self._state
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether an operation was added, so that `state` may not be in the log."""
+        return bool(self._operations)
+
     def __repr__(self) -> str:
         return ", ".join(operation.name for operation in self._operations) or "no change"
 

@@ -43,7 +43,7 @@ from txlog.spark_ext.reads import read
 from txlog.spark_ext.spark_types import frame_schema, moment_text
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.conditions import RowsFound, as_predicate
-from txlog.spark_ext.writes.merge import SparkUpdate, merge_of, table, text_of
+from txlog.spark_ext.writes.merge import SparkUpdate, latest_schema, merge_of, table, text_of
 from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.spark_ext.writes.write_frame import require_batch
 from txlog.table.seam import context_of, execute
@@ -318,7 +318,7 @@ class DeltaTable:
         def run(clauses: Sequence[Clause], merges_schema: bool, txn: AppVersion | None) -> Outcome:
             session = source.sparkSession
             operation = merge_of(
-                self._table,
+                latest_schema(self._table),
                 source,
                 condition,
                 clauses,

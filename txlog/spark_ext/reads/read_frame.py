@@ -165,6 +165,7 @@ def read_version(
     marks: Mapping[str, str] = MappingProxyType({}),
     manifests: str | None = None,
     use_index: bool = True,
+    is_committed: bool = True,
 ) -> DataFrame:
     """Return a version of a table as a frame; see `read`.
 
@@ -174,6 +175,13 @@ def read_version(
         The logged paths of the files to read. None: all files.
     marks
         Options that the plan of the frame is to keep.
+    is_committed
+        Whether the version is in the log. The data source opens no other one.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The version is not in the log, and Spark's own reader cannot read it.
     """
     scan = plan_snapshot(
         store,
@@ -191,6 +199,7 @@ def read_version(
     beyond = needs_python(plan, files.rows) or (plan.where is not None and condition is None)
     reads = reads_of(spark, plan)
     if beyond or reads is None or not _can_list(spark, store, files.rows):
+        _require_committed(store, is_committed)
         return _by_python(spark, store, plan, marks, only=only, use_index=use_index)
     if pc.all(files.certain).as_py():
         condition = None
@@ -219,6 +228,7 @@ def read_version(
         )
         frames.append(found)
     if vectors is None:
+        _require_committed(store, is_committed)
         found = _by_python(
             spark, store, plan, marks, only=only, use_index=use_index, with_deletions=True
         )
@@ -226,6 +236,18 @@ def read_version(
         # All sides of a union must have the same collation.
         frames = [_typed(rows, plan, not_null) for rows in frames]
     return _typed(reduce(DataFrame.unionAll, frames), plan, not_null)
+
+
+def _require_committed(store: Store, is_committed: bool) -> None:
+    """Raise for rows of a transaction that only the data source can read: it opens the log."""
+    if not is_committed:
+        raise UnsupportedFeatureError(
+            path=store.root,
+            reason="a merge of a frame reads changes that are not committed yet, and Spark's own "
+            "reader cannot read this table",
+            remedy="Make the merge the first change of the table in the transaction, or merge "
+            "frame.toArrow()",
+        )
 
 
 def _typed(rows: DataFrame, plan: ReadPlan, not_null: Collection[str]) -> DataFrame:

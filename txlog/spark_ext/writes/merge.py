@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.base.errors import InvalidInputError
+from txlog.base.frames import is_frame
 from txlog.commit.operation import Operation
 from txlog.data_files.assignments import require_apart, target_field
 from txlog.data_files.options import WriteOptions, as_options
@@ -300,7 +301,14 @@ class SparkMerge(SparkChange):
         only: pa.ChunkedArray | None,
     ) -> DataFrame:
         """Return the rows of the table, under the name that expressions use."""
-        target = target_frame(self._source.sparkSession, base, self.context, where, only)
+        target = target_frame(
+            self._source.sparkSession,
+            base,
+            self.context,
+            where,
+            only,
+            is_committed=self.is_committed,
+        )
         target = self._frames.added_to(target, self._expressions(), self._source)
         alias = self._name(kinds)
         return target if alias is None else target.alias(alias)
@@ -492,7 +500,7 @@ def _own(
 
 
 def merge_of(
-    table: Table,
+    table: StructType,
     source: DataFrame,
     predicate: Any,
     clauses: Sequence[Clause],
@@ -502,8 +510,17 @@ def merge_of(
     merges_schema: bool,
     options: WriteOptions | None = None,
     frames: GivenFrames | None = None,
+    is_committed: bool = True,
 ) -> Operation:
-    """Return the merge of a frame: with Spark's join, or without it if the frame has few rows."""
+    """Return the merge of a frame: with Spark's join, or without it if the frame has few rows.
+
+    Parameters
+    ----------
+    table
+        The schema of the table.
+    is_committed
+        Whether the version that is changed is in the log.
+    """
     predicate = _as_text(predicate)
     clauses = [
         replace(
@@ -524,16 +541,16 @@ def merge_of(
         options=options,
         frames=frames,
     )
+    operation.is_committed = is_committed
     if merges_schema:
         return operation
-    schema = open_table(context_of(table).store, snapshot=table.snapshot).refresh().snapshot.schema
-    small = small_merge(source, predicate, clauses, alias=alias, schema=schema, options=options)
+    small = small_merge(source, predicate, clauses, alias=alias, schema=table, options=options)
     return small or operation
 
 
-def is_frame(source: Any) -> bool:
-    """Return whether a source is a frame of Spark."""
-    return hasattr(source, "mapInArrow")
+def latest_schema(table: Table) -> StructType:
+    """Return the schema of the latest version of a table, which stays at its own version."""
+    return open_table(context_of(table).store, snapshot=table.snapshot).refresh().snapshot.schema
 
 
 class SparkTable(Table):
@@ -569,7 +586,7 @@ class SparkTable(Table):
         require_batch(source)
         SPARK.require(request, as_options(request.options))
         operation = merge_of(
-            self,
+            latest_schema(self),
             source.alias(request.source_alias),
             request.condition,
             clauses,

@@ -119,6 +119,8 @@ class SparkChange(ChangeRows):
     actions of the new files, and for each file a bitmap of the removed rows.
     """
 
+    is_committed = True  # Whether the version that is changed is in the log.
+
     def __init__(self, options: WriteOptions | None = None) -> None:
         self._options = as_options(options)
         # Of the last attempt that was not extended: the change, and the frame with its rows.
@@ -240,10 +242,17 @@ def target_frame(
     context: Context,
     where: Expression | None,
     only: pa.ChunkedArray | None = None,
+    *,
+    is_committed: bool = True,
 ) -> DataFrame:
     """Return the rows of a version with their addresses, and their ids if the table tracks rows.
 
-    `only` are the logged paths of the files to read. None: all files.
+    Parameters
+    ----------
+    only
+        The logged paths of the files to read. None: all files.
+    is_committed
+        Whether the version is in the log.
     """
     hidden = [name for name in (ROW_ADDRESS, ROW_ID) if base.schema.get(name) is not None]
     if hidden:
@@ -263,6 +272,7 @@ def target_frame(
         columns=[*base.schema.names(), *names],
         where=where,
         only=only,
+        is_committed=is_committed,
     )
     return frame.withColumnsRenamed(names)
 

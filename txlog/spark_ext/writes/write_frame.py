@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from txlog.store.base import Store
     from txlog.table.row_verbs import OnError
     from txlog.table.table import Table
+    from txlog.verbs.quarantine import WrittenQuarantine
 
 _ANSWER = "answer binary"
 Typed = tuple["Column", DataType]
@@ -249,6 +250,17 @@ def _committed(
         target = target.from_version(min(known, default=None))
     if there is not None:
         target = with_refused(target, there)
+    adds, kept = written_by_tasks(df, target, txn)
+    return commit_files(target, adds, txn, quarantine=kept)
+
+
+def written_by_tasks(
+    df: DataFrame, target: Target, txn: AnyAppVersion | None
+) -> tuple[list[Add], WrittenQuarantine | None]:
+    """Let tasks write a frame; return the files, and those of the quarantine if there is one.
+
+    If a task finds a wrong row, the files of all tasks are deleted. Errors are those of `write`.
+    """
     with before_commit():
         # A second action on this frame would write all files again.
         given = neutral(df)
@@ -268,7 +280,7 @@ def _committed(
     with discarding(discard):
         for one in answers:
             one.value()
-    return commit_files(target, adds, txn, quarantine=kept)
+    return adds, kept
 
 
 def require_batch(df: DataFrame) -> None:
@@ -288,7 +300,7 @@ def require_batch(df: DataFrame) -> None:
 
 
 def _writing(
-    target: Target, names: list[str] | None, txn: AnyAppVersion | None
+    target: Target, names: list[str] | None = None, txn: AnyAppVersion | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that tasks run: it takes rows and returns the task's answer."""
 

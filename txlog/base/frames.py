@@ -1,0 +1,49 @@
+"""Frames of an engine whose own workers write their rows: the engine registers how.
+
+The engine belongs to a later storey. Tasks import this module, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Frames(Protocol):
+    """What an engine does with its frames, where rows of any kind are taken."""
+
+    def files(self, frame: Any, modes: Any, options: Any) -> Any:
+        """Return an `AddedFiles` that the engine's workers write when it is needed.
+
+        `modes` are a `WriteModes`, and `options` a `WriteOptions`.
+        """
+
+    def merge(self, request: Any, clauses: Any, table: Any, *, is_committed: bool) -> Any:
+        """Return the `Operation` of a `MergeRequest` whose source is a frame.
+
+        Parameters
+        ----------
+        table
+            The schema of the table.
+        is_committed
+            Whether the version that the merge changes is in the log, so that workers can open it.
+        """
+
+
+_loaders: list[Callable[[], Frames]] = []
+
+
+def registers_frames(load: Callable[[], Frames]) -> Callable[[], Frames]:
+    """Register a function that returns what an engine does; it is called for the first frame."""
+    _loaders[:] = [load]
+    return load
+
+
+def is_frame(data: object) -> bool:
+    """Return whether data is a frame of an engine, and not rows in this process."""
+    return hasattr(data, "mapInArrow")
+
+
+def frames_of(data: object) -> Frames | None:
+    """Return what an engine does with a frame; None for other data, or without the engine."""
+    return _loaders[0]() if _loaders and is_frame(data) else None
