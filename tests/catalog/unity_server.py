@@ -88,6 +88,7 @@ class Stub:
     calls: list[tuple[str, Json]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     faults: dict[str, list[Fault | None]] = field(default_factory=dict)
+    plan: Callable[[str], Fault | None] | None = None  # Of operations without `faults`.
     handlers: dict[str, Callable[[Json, Json], Json]] = field(default_factory=dict)
     lock: Any = field(default_factory=threading.RLock)
 
@@ -404,7 +405,7 @@ def serving(stub: Stub) -> Iterator[Stub]:
                 return
             stub.calls.append((operation.name, {**arguments, **body}))
             planned = stub.faults.get(operation.name, [])
-            fault = planned.pop(0) if planned else None
+            fault = planned.pop(0) if planned else stub.plan and stub.plan(operation.name)
             if fault is not None and fault.kind == "dropped":
                 self._hang_up()
                 return

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError, require_flags
 from txlog.base.thresholds import Threshold
+from txlog.base.uris import scheme_of
 from txlog.commit.context import Context, require_shared
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import Expression, quote_name
@@ -45,7 +46,9 @@ from txlog.spark_ext.reads.vectors import Vectors, load_vectors, word_bytes
 from txlog.spark_ext.spark_types import moment_text, read_schema
 from txlog.spark_ext.zones import zone_of
 from txlog.store.base import Store, threads_for
+from txlog.store.cloud_options import UNITY
 from txlog.store.open import open_store, require_allowed
+from txlog.store.unity.tables import as_text
 
 MANIFESTS = "spark.txlog.manifests"
 IGNORES_MANIFESTS = "spark.sql.streaming.fileStreamSink.ignoreMetadata"  # Spark's own setting.
@@ -285,6 +288,8 @@ def _can_list(spark: SparkSession, store: Store, rows: FragmentRows) -> bool:
     """
     if is_on(spark, IGNORES_MANIFESTS):
         return False
+    if UNITY in store.options and scheme_of(store.root) != "file":
+        return False  # The catalog gave the credentials to txlog, not to Spark.
     others = uris_in(rows.primaries["path"])
     for uri in others:
         require_allowed(store, uri)
@@ -377,10 +382,11 @@ def _by_python(
         reader = reader.option("onlyWithDeletions", "true")
     if only is not None:
         reader = reader.option("onlyFiles", json.dumps(only.to_pylist()))
-    if store.options:
-        reader = reader.option("secretStorageOptions", as_option(store.options))
+    place, options = as_text(store.root, store.options)
+    if options:
+        reader = reader.option("secretStorageOptions", as_option(options))
     with format_known():
-        return reader.load(store.root)
+        return reader.load(place)
 
 
 def _named(plan: ReadPlan, column: str) -> str:

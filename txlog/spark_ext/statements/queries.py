@@ -22,6 +22,7 @@ from txlog.spark_ext.statements.statement_text import (
     tokens_of,
 )
 from txlog.spark_ext.writes.merge import table
+from txlog.store.unity.tables import as_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,8 +84,9 @@ class Queries(Ground):
             reader = reader.option(f"{edge}ingTimestamp", moment)
         # The data source would raise the error within one of Spark.
         table(self.spark, place, storage_options=self.storage_options).changes(**asked)
-        if self.storage_options:
-            reader = reader.option("secretStorageOptions", as_option(self.storage_options))
+        place, options = as_text(place, self.storage_options or {})
+        if options:
+            reader = reader.option("secretStorageOptions", as_option(options))
         with format_known():
             return reader.load(place)
 

@@ -13,7 +13,7 @@ from txlog.base.errors import NotFoundError, StoreError, UnsupportedFeatureError
 from txlog.base.uris import scheme_of
 from txlog.store.base import kind_of
 from txlog.store.cloud_options import UNITY
-from txlog.store.unity.address import access_of
+from txlog.store.unity.address import TOKEN, Secret, access_of
 from txlog.store.unity.client import Client, Credentials, ForbiddenError, TableInfo
 
 MANAGED, EXTERNAL = "MANAGED", "EXTERNAL"
@@ -46,6 +46,11 @@ class UnityTable:
     location: str
     commits: Literal["catalog", "anybody", "nobody"]
     is_new: bool = True  # Whether a table without id is to be made, not only read.
+
+    @property
+    def address(self) -> str:
+        """The address that opens it."""
+        return f"{self.client.place}/{self.name}"
 
     @property
     def connection_key(self) -> tuple[Any, ...]:
@@ -164,6 +169,20 @@ def find(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     client = Client(replace(access, address=access.address._replace(table=None)))
     table = table_of(client, name, client.table(name))
     return table.location, {**rest, UNITY: table}
+
+
+def as_text(place: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return a place and its options for another program, as texts.
+
+    A table of Unity Catalog is named by its address, and the token is shown: keep it secret.
+    """
+    table: UnityTable | None = options.get(UNITY)
+    if table is None and TOKEN not in options:
+        return place, options
+    rest = {name: value for name, value in options.items() if name not in (UNITY, TOKEN)}
+    secret: Secret = options[TOKEN] if table is None else table.client.access.given
+    token = {"token": secret.reveal()} if secret.reveal() else {}
+    return place if table is None else table.address, {**rest, **token}
 
 
 def is_delta(info: TableInfo) -> bool:

@@ -214,8 +214,8 @@ def common(
         typer.Option(
             "--catalog",
             envvar="TXLOG_CATALOG",
-            help="A file of SQLite or a URL of SQLAlchemy: tables are then also known by their "
-            "names in this catalog. It is before the command.",
+            help="A file of SQLite, a URL of SQLAlchemy, or uc://host/catalog of Unity Catalog: "
+            "tables are then also known by their names in this catalog. It is before the command.",
         ),
     ] = None,
 ) -> None:
