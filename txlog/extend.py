@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         map_many,
         threads_for,
     )
+    from txlog.store.cached import Cache, CachedStore
     from txlog.store.coordinators import CommitCoordinator, CommitEntry
     from txlog.store.file_times import store_now_ms
     from txlog.store.open import folders_in, links_in, open_store
@@ -91,6 +92,8 @@ __all__ = [
     "Append",
     "ArrayType",
     "BasicStore",
+    "Cache",
+    "CachedStore",
     "Cdc",
     "ColumnFacts",
     "Commit",
@@ -177,6 +180,8 @@ _HOMES = {
     "Append": "verbs.append",
     "ArrayType": "schema.types",
     "BasicStore": "store.base",
+    "Cache": "store.cached",
+    "CachedStore": "store.cached",
     "Cdc": "actions.file",
     "ColumnFacts": "verbs.facts",
     "Commit": "snapshot.commits",

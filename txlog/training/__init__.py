@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from txlog.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from txlog.extend import Cache
     from txlog.training.datasets.dataset import Dataset
     from txlog.training.datasets.diff import Diff
     from txlog.training.datasets.folder import Datasets
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from txlog.training.service.run import serve
 
 _LOADER = {
+    "Cache": "loader.loader",
     "ClassWeights": "loader.choices",
     "Even": "loader.batches",
     "Image": "loader.images",
@@ -118,6 +120,7 @@ _SERVICE = {
 __all__ = [
     "AccessError",
     "Authenticator",
+    "Cache",
     "ClassWeights",
     "Code",
     "Commit",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.training.loader.test_loader import (
     tables,
 )
 from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.testing import CountingStore, LatencyStore, open_store, open_table
 from txlog.training import ClassWeights, Loader, RowFunction, Shuffle, class_weights, split_where
 from txlog.training.loader.weights import weights_of
 
@@ -281,3 +283,27 @@ def test_weights_work_on_rows_with_texts_and_images_of_one_file(tmp_path: Path) 
     assert sorted(batch["id"].tolist()) == [1, 1, 1, 4, 4, 4]
     assert [ord(text) - ord("a") for text in batch["s"]] == batch["id"].tolist()
     assert np.diff(batch["l"].offsets).tolist() == batch["id"].tolist()
+
+
+def test_the_second_epoch_makes_no_request(tmp_path: Path) -> None:
+    """With a cache, what a store far away has is read once, also by another process's loader."""
+    written = txlog.write(str(tmp_path / "table"), pa.table({"id": range(2000)}))
+    written.append(pa.table({"id": range(2000, 3000)}))
+    written.delete("id % 7 = 0")
+    store = CountingStore(LatencyStore(open_store(written.uri), 0))
+    table = open_table(store)
+    arguments: dict[str, Any] = {"batch_size": 50, "cache": tmp_path / "cache"}
+    loader = Loader(table, **arguments)
+    plain = Loader(written, batch_size=50)
+    assert ids_of(loader) == ids_of(plain)
+    store.reset()
+    assert ids_of(loader) == ids_of(plain)
+    assert not store.requests
+    pickle.loads(pickle.dumps(loader))
+    other = Loader(table, **arguments)
+    store.reset()
+    assert sum(map(len, ids_of(other))) == 2550
+    assert set(store.requests) == {"info"}
+    with pytest.raises(InvalidInputError, match="cannot be created") as raised:
+        Loader(table, batch_size=1, cache=tmp_path / "table" / "_delta_log" / f"{0:020}.json" / "x")
+    assert raised.value.argument == "cache"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from txlog import Table
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.base.texts import without_secrets
-from txlog.extend import Where
+from txlog.extend import Cache, CachedStore, Where, is_far
 from txlog.training.loader.batches import Batch, Batches, Even, whole
 from txlog.training.loader.blocks import BlockReader, Columns
 from txlog.training.loader.choices import ClassWeights, RowFunction, with_choices
@@ -80,6 +80,10 @@ class Loader(Batches):
         The replacement of nulls, by column. Nulls in other columns are refused.
     transform
         A function that is called with each batch. The loader returns its result.
+    cache
+        A folder on a fast disk, or a `Cache`, that keeps what is read of a store far away, so that
+        later epochs, and other processes of this machine, do not read it again. Tables on a local
+        disk are read without it.
     processes
         The number of processes that call `transform`, which they must be able to import; 0 calls it
         in the caller's thread. Their results come in the same order.
@@ -125,6 +129,7 @@ class Loader(Batches):
         views: Mapping[str, View] | None = None,
         fill: Mapping[str, Any] | None = None,
         transform: Callable[[Batch], Any] | None = None,
+        cache: str | os.PathLike[str] | Cache | None = None,
         processes: int = 0,
         epochs: int | None = 1,
         storage_options: Mapping[str, Any] | None = None,
@@ -147,12 +152,15 @@ class Loader(Batches):
         self._shuffle = shuffle
         opened = _opened(table, version, storage_options)
         self.version = opened.version
+        kept = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
         plan = plan_blocks(
             opened,
             columns=matching_names(opened, columns),
             where=of_part(opened, where, split, part, key),
             shuffle=shuffle,
         )
+        if kept is not None and is_far(plan.store):
+            plan = replace(plan, store=CachedStore(plan.store, kept))
         seed = None if shuffle is None else shuffle.seed
         self._plan = with_choices(plan, opened, keep=keep, weights=weights, seed=seed)
         self.schema: pa.Schema = self._plan.reading.schema
