@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from uuid import uuid4
 from warnings import warn
 from zlib import crc32
 
+from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, TxlogWarning, require_whole
 from txlog.base.thresholds import Threshold
 from txlog.store.base import ForwardingStore, ObjectInfo, Store
@@ -173,7 +172,7 @@ class _Parts:
         try:
             with path.open("rb") as file:
                 data = file.read()
-                if time.time() - os.fstat(file.fileno()).st_mtime > _FRESH_S:
+                if REAL.now_ms() / 1000 - os.fstat(file.fileno()).st_mtime > _FRESH_S:
                     os.utime(path)
         except OSError:
             return None
@@ -183,7 +182,7 @@ class _Parts:
     def _keep(self, key: str, data: bytes) -> None:
         """Write a part; if that fails, warn once."""
         path = self._path(key)
-        made = path.with_name(f"new-{uuid4().hex}")
+        made = path.with_name(f"new-{REAL.uuid()}")
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             made.write_bytes(data + crc32(data).to_bytes(_SUM_BYTES, "little"))
@@ -212,7 +211,7 @@ class _Parts:
         files = sorted(_files(Path(self._cache.folder)), reverse=True)
         total = 0
         most = self._cache.max_bytes * (_LOOKS - 1) // _LOOKS
-        before = time.time() - _FRESH_S
+        before = REAL.now_ms() / 1000 - _FRESH_S
         for used, size, path in files:
             total += size
             is_left = not path.name.startswith(_NAME) and used < before  # Of a killed process.
