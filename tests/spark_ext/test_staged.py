@@ -216,8 +216,6 @@ def test_a_transaction_of_one_table_takes_frames(spark: Any, tmp_path: Path) -> 
     with table.transaction(txn=("job", 1)) as changes:
         changes.append(frame(spark, 3, 5))
     assert table.refresh().count() == 4
-    with pytest.raises(UnsupportedFeatureError, match="quarantine"), table.transaction() as changes:
-        changes.append(frame(spark, 3, 5), on_error="quarantine", quarantine=tmp_path / "q")
     with pytest.raises(InvalidInputError, match="stream"), table.transaction() as changes:
         changes.append(spark.readStream.format("rate").load())
 
@@ -244,6 +242,45 @@ def test_what_only_the_source_reads_is_no_second_change(spark: Any, tmp_path: Pa
     finally:
         spark.conf.unset("spark.txlog.merge.localRows")
     assert table.refresh().count() == 3
+
+
+@pytest.mark.spec("CAT-16")
+@pytest.mark.spec("CON-33")
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("managed", [False, True])
+def test_rows_of_frames_that_do_not_fit_go_to_a_quarantine(
+    catalog: Catalog, spark: Any, tmp_path: Path, managed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quarantine: Any = tmp_path / "q"
+    if managed:
+        quarantine = catalog.create_table("sales.refused", COLUMNS, managed="writes")
+    given: dict[str, Any] = {"on_error": "quarantine", "quarantine": quarantine}
+    rows = spark.range(3, 9, 1, 3).selectExpr("IF(id % 2 = 0, NULL, id) AS id", "id AS v")
+
+    def change() -> None:
+        with catalog.transaction(txn=("job", 1)) as changes:
+            changes["sales.orders"].append(rows, **given)
+            changes["sales.orders"].overwrite(rows.where("v > 6"), "id = 1 OR id > 6", **given)
+            changes["sales.totals"].append(rows, **given)
+
+    def failed(*_: Any, **__: Any) -> Any:
+        raise txlog.StoreError(path="x", operation="write", reason="the catalog is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("txlog.commit.group._ratified", failed)
+        with pytest.raises(txlog.StoreError):
+            change()
+    assert state(catalog, "sales.orders") == {1: 10, 2: 20}
+    for _ in range(2):
+        change()
+    opened = catalog.table("sales.refused") if managed else txlog.Table(quarantine)
+    assert sorted(opened.to_arrow()["row"].to_pylist()) == sorted(
+        [f'{{"id": null, "v": {v}}}' for v in (4, 6, 8)] * 2 + ['{"id": null, "v": 8}']
+    )
+    assert state(catalog, "sales.orders") == {2: 20, 3: 3, 5: 5, 7: 7}
+    assert state(catalog, "sales.totals") == {1: 10, 2: 20, 3: 3, 5: 5, 7: 7}
+    metrics = catalog.table("sales.totals").history(1)[0]["operationMetrics"]
+    assert metrics["numQuarantinedRows"] == "3"
 
 
 def test_a_table_in_memory_takes_frames_through_this_process(spark: Any) -> None:

@@ -12,10 +12,17 @@ from typing import Any, Protocol
 class Frames(Protocol):
     """What an engine does with its frames, where rows of any kind are taken."""
 
-    def files(self, frame: Any, modes: Any, options: Any) -> Any:
-        """Return an `AddedFiles` that the engine's workers write when it is needed.
+    def files(self, frame: Any, modes: Any, options: Any, quarantine: Any, txn: Any) -> Any:
+        """Return an `AddedFiles` that the engine's workers write when it is needed, and `Rejects`.
 
-        `modes` are a `WriteModes`, and `options` a `WriteOptions`.
+        Parameters
+        ----------
+        modes, options
+            A `WriteModes` and a `WriteOptions`.
+        quarantine
+            A `Quarantine` for rows that do not fit, or None. Then the `Rejects` are None, too.
+        txn
+            The application's version that names the rows in the quarantine, or None.
         """
 
     def merge(self, request: Any, clauses: Any, table: Any, *, is_committed: bool) -> Any:

@@ -103,7 +103,8 @@ class CatalogTransaction:
                 "commits exist",
                 remedy="Take it in with the catalog's method manage",
             )
-        return self._tables.setdefault(row.table_id, TransactionTable(row, table, self.skipped))
+        opened = TransactionTable(row, table, self.skipped, self._options.txn)
+        return self._tables.setdefault(row.table_id, opened)
 
     def sql(self, statement: str) -> pa.Table | Outcome:
         """Run `SELECT`, `DELETE`, `UPDATE` or `INSERT`; names are those of the catalog.
@@ -198,8 +199,10 @@ class TransactionTable(TableTransaction):
     It has the rows of the moment when the transaction began, with the changes of the transaction.
     """
 
-    def __init__(self, row: TableRow, table: Table, is_recorded: bool) -> None:
-        super().__init__(context_of(table), table.snapshot, is_recorded)
+    def __init__(
+        self, row: TableRow, table: Table, is_recorded: bool, txn: AppVersion | None
+    ) -> None:
+        super().__init__(context_of(table), table.snapshot, is_recorded, txn)
         self.name = row.name
         self.base = table.snapshot
         self.opened = table

@@ -79,7 +79,7 @@ def _frames() -> Frames:
     """Return how tasks write frames that are given to a transaction."""
     from importlib import import_module
 
-    found: Frames = import_module("txlog.spark_ext.writes.staged").SparkFrames()
+    found: Frames = import_module("txlog.spark_ext.writes.staged").frames()
     return found
 
 

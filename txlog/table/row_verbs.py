@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from txlog.base.errors import (
     InvalidInputError,
-    UnsupportedFeatureError,
     named_for_callers,
     require_whole,
 )
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from txlog.data_files.assignments import Updates
     from txlog.data_files.modes import PartitionMode, SchemaMode, WriteModes
     from txlog.data_files.options import WriteOptions
+    from txlog.data_files.sieve import Rejects
     from txlog.data_files.write_plan import AddedFiles
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
@@ -115,31 +115,26 @@ class RowVerbs(ABC):
         """Return how the workers of an engine write data; None: this process does."""
         return None
 
+    def _named(self) -> AnyAppVersion | None:
+        """Return what names the next operation's rows in a quarantine, if workers write them."""
+        return None
+
     def _files_of(
         self, data: Any, modes: WriteModes, options: WriteOptions | None, keeper: Quarantine | None
-    ) -> AddedFiles:
+    ) -> tuple[AddedFiles, Rejects | None]:
         """Return the files for data, which are written when they are first needed.
 
-        Raises
-        ------
-        UnsupportedFeatureError
-            Workers of an engine write them, and there is a quarantine.
+        Also what takes the rows that do not fit, if anything does.
         """
         from txlog.data_files.options import as_options
         from txlog.data_files.write_plan import AddedFiles
 
         frames = self._frames_of(data)
         if frames is None:
-            return AddedFiles(data, modes=modes, options=options)
-        if keeper is not None:
-            raise UnsupportedFeatureError(
-                path=self._context.store.root,
-                features=("quarantine",),
-                reason="a frame in a transaction has no quarantine",
-                remedy="Append frame.toArrow(), or write the frame with spark_ext.write before",
-            )
-        files: AddedFiles = frames.files(data, modes, as_options(options))
-        return files
+            return AddedFiles(data, modes=modes, options=options), keeper
+        found: tuple[AddedFiles, Rejects | None]
+        found = frames.files(data, modes, as_options(options), keeper, self._named())
+        return found
 
     @abstractmethod
     def _run(
@@ -232,8 +227,9 @@ class RowVerbs(ABC):
         from txlog.data_files.modes import WriteModes
         from txlog.verbs.append import Append
 
-        files = self._files_of(data, WriteModes(schema_mode=schema_mode), options, keeper)
-        return self._run(Append.of_files(files, keeper), txn, user_metadata)
+        modes = WriteModes(schema_mode=schema_mode)
+        files, rejects = self._files_of(data, modes, options, keeper)
+        return self._run(Append.of_files(files, rejects), txn, user_metadata)
 
     def _append_over(
         self,
@@ -308,12 +304,13 @@ class RowVerbs(ABC):
             schema_mode=schema_mode,
             partition_by=None if partition_by is None else as_names(partition_by),
         )
+        files, rejects = self._files_of(data, modes, options, keeper)
         operation = Overwrite(
-            self._files_of(data, modes, options, keeper),
+            files,
             options=options,
             computed_from=computed_from,
             is_stated=True,
-            quarantine=keeper,
+            quarantine=rejects,
         )
         return self._run(operation, txn, user_metadata)
 

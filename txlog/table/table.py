@@ -1330,7 +1330,7 @@ class Table(Handle, RowVerbs):
 
         require_app_version(txn)
         latest, looked_s = self._latest(), self._context.effects.monotonic_s()
-        changes = TableTransaction(self._context, latest, is_recorded(latest, txn))
+        changes = TableTransaction(self._context, latest, is_recorded(latest, txn), txn)
         try:
             yield changes
         except BaseException as error:

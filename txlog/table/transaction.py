@@ -34,7 +34,14 @@ class TableTransaction(RowVerbs):
     the changes do nothing, and the outcome is `skipped`.
     """
 
-    def __init__(self, context: Context, base: Snapshot, is_recorded: bool) -> None:
+    def __init__(
+        self,
+        context: Context,
+        base: Snapshot,
+        is_recorded: bool,
+        txn: AnyAppVersion | None = None,
+    ) -> None:
+        self._txn = txn
         self.outcome: Outcome | None = None
         self._context = context
         self.operation = Transaction(context, base)
@@ -54,6 +61,9 @@ class TableTransaction(RowVerbs):
         # The memory of this process is no place for other workers.
         is_shared = not isinstance(self._context.store, MemoryStore)
         return frames_of(data) if is_shared else None
+
+    def _named(self) -> AnyAppVersion | None:
+        return self.operation.next_part_of(self._txn)
 
     def _merge(
         self,

@@ -91,6 +91,11 @@ class Quarantine(Rejects):
         self._table_id = ""
 
     @property
+    def there(self) -> Context:
+        """The place of the rows."""
+        return self._there
+
+    @property
     def num_rows(self) -> int:
         """The number of rows that do not fit."""
         return self._rows.num_rows

@@ -68,6 +68,10 @@ class Transaction(Operation):
         """Whether an operation was added, so that `state` may not be in the log."""
         return bool(self._operations)
 
+    def next_part_of(self, txn: AnyAppVersion | None) -> AnyAppVersion | None:
+        """Return the version for what the next operation commits to other tables."""
+        return _part_of(txn, len(self._operations))
+
     def __repr__(self) -> str:
         return ", ".join(operation.name for operation in self._operations) or "no change"
 
