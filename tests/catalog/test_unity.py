@@ -423,3 +423,11 @@ def test_credentials_are_not_shown(stub: Stub, unity: Catalog) -> None:
     vended = store.options["txlog.unity"].provider("s3")
     assert vended()["secret_access_key"] == "secret-of-KEY0"
     assert "KEY0" not in repr(vended)
+
+
+def test_only_the_catalog_makes_its_option(tmp_path: Path) -> None:
+    for place in (tmp_path / "t", "s3://bucket/t"):
+        with pytest.raises(InvalidInputError, match="by its address"):
+            txlog.Table(place, storage_options={"txlog.unity": "uc://host/main/a.t"})
+    with pytest.raises(InvalidInputError, match="token"):
+        txlog.Table("uc://host/main/a.t", storage_options={"token": 5})

@@ -457,10 +457,12 @@ def test_a_name_that_another_process_takes_meanwhile(
     stub: Stub, unity: Catalog, tmp_path: Path
 ) -> None:
     external(stub, "a.t", (1, 1))
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "notes.txt").write_text("mine")
     stub.faults["getTable"] = [Fault("answer", 404, b'{"error_code": "TABLE_NOT_FOUND"}')]
     with pytest.raises(AlreadyExistsError):
         unity.create_table("a.t", SCHEMA, location=tmp_path / "new")
-    assert not list((tmp_path / "new").rglob("*.json"))
+    assert [one.name for one in (tmp_path / "new").rglob("*") if one.is_file()] == ["notes.txt"]
     assert content(unity.table("a.t")) == [(1, 1)]
 
 

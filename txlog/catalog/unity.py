@@ -33,6 +33,7 @@ from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import execute
 from txlog.data_files.definition import Definition
 from txlog.data_files.options import as_schema
+from txlog.log.names import LOG_FOLDER, log_path
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, threads_for
@@ -215,7 +216,8 @@ class UnityCatalog(Catalog):
             self._client.create(name, _stated(done.snapshot, place, is_managed=location is None))
         except AlreadyExistsError:  # Another process took the name meanwhile.
             with suppress(TxlogError):
-                store.delete([info.name for info in store.list_tree("")])
+                # The folder may have had other files before; its log is new.
+                store.delete([log_path(info.name) for info in store.list_tree(LOG_FOLDER)])
             raise
         return self.table(name)
 

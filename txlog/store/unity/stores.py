@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from txlog.base.errors import UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.store.base import ForwardingStore, Put, Store
 from txlog.store.cloud_options import UNITY
 from txlog.store.managed import ManagedStore
@@ -15,8 +15,21 @@ from txlog.store.unity.tables import UnityTable
 
 
 def through(store: Store) -> Store:
-    """Return the store of a table with what its catalog decides: commits, or that nobody writes."""
-    table: UnityTable = store.options[UNITY]
+    """Return the store of a table with what its catalog decides: commits, or that nobody writes.
+
+    Raises
+    ------
+    InvalidInputError
+        The option was not made by the catalog.
+    """
+    table = store.options[UNITY]
+    if not isinstance(table, UnityTable):
+        raise InvalidInputError(
+            argument="storage_options",
+            field=UNITY,
+            reason=f"{UNITY} is a {type(table).__name__}",
+            remedy="Open the table by its address: uc://host/catalog/schema.table",
+        )
     if table.commits == "nobody":
         return _Unwritten(store)
     if table.commits == "catalog" and table.table_id is not None:
