@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from txlog.training.loader.order import Shuffle
     from txlog.training.loader.splits import split_where
     from txlog.training.loader.views import Number, Ragged, RaggedArray, Text, Vector, View
+    from txlog.training.loader.windows import Windows
     from txlog.training.service.app import create_app
     from txlog.training.service.auth import (
         AccessError,
@@ -75,6 +76,7 @@ _LOADER = {
     "Text": "loader.views",
     "Vector": "loader.views",
     "View": "loader.views",
+    "Windows": "loader.windows",
     "class_weights": "loader.choices",
     "split_where": "loader.splits",
 }
@@ -158,6 +160,7 @@ __all__ = [
     "TrainingSet",
     "Vector",
     "View",
+    "Windows",
     "class_weights",
     "connect",
     "create_app",

@@ -67,21 +67,32 @@ class BlockReader:
             position.
         """
         plan = self.plan
-        fragment = plan.fragments[self.owner(wanted[0][0])]
+        owner = self.owner(wanted[0][0])
         wanted = sorted(wanted, key=lambda portion: (portion[1].block, portion[1].start))
         parts = [plan.positions(part) for _, part in wanted]
         positions = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if plan.weights is None:
-            rows = self._prepared(fragment, positions, self._read(fragment, positions))
+            rows = self.rows_of(owner, positions)
         else:
             # A row that comes several times is read once.
             once, places = np.unique(positions, return_inverse=True)
-            rows = chosen(self._prepared(fragment, once, self._read(fragment, once)), places)
+            rows = chosen(self.rows_of(owner, once), places)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [
             (piece, part.start, chosen(rows, slice(first, stop)))
             for (piece, part), first, stop in zip(wanted, [0, *ends], ends, strict=False)
         ]
+
+    def rows_of(self, owner: int, positions: Numbers) -> Columns:
+        """Return rows of a fragment by its place; errors as for `load`.
+
+        Parameters
+        ----------
+        positions
+            Ascending, none of them twice.
+        """
+        fragment = self.plan.fragments[owner]
+        return self._prepared(fragment, positions, self._read(fragment, positions))
 
     def owner(self, piece: Piece) -> int:
         """Return the place of the fragment that has a piece."""

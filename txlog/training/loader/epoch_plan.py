@@ -64,6 +64,11 @@ class BlockPlan:
     epoch: int | None = None  # Of which the counts are, if rows have weights.
     numbers: Numbers | None = None  # Of the blocks before those without rows were left out.
 
+    @property
+    def is_sequential(self) -> bool:
+        """Whether an epoch without shuffling has the rows of files in their order."""
+        return self.weights is None
+
     def at(self, epoch: int) -> BlockPlan:
         """Return the plan of one epoch: weights give each epoch other rows."""
         if self.weights is None:
@@ -119,7 +124,7 @@ def plan_blocks(
     scan = whole if where is None else table.scan(whole.schema.names, where)
     fragments: Sequence[Fragment] = tuple(scan.plan.fragments)
     _require_files(scan.store, fragments, scan.plan.reading.version)
-    block_rows, window_rows = _rows_of(table, shuffle)
+    block_rows, window_rows = rows_of_blocks(table, shuffle)
     fragments, kept = _kept_rows(scan, fragments)
     owners, starts, stops = _cut(fragments, block_rows)
     counts = stops - starts
@@ -145,7 +150,7 @@ def plan_blocks(
     )
 
 
-def _rows_of(table: Table, shuffle: Shuffle | None) -> tuple[int, int]:
+def rows_of_blocks(table: Table, shuffle: Shuffle | None) -> tuple[int, int]:
     """Return `block_rows` and `window_rows`; their defaults follow LDR-3."""
     block_rows = None if shuffle is None else shuffle.block_rows
     if block_rows is None:

@@ -14,11 +14,12 @@ from txlog.extend import Cache, CachedStore, Where, is_far
 from txlog.training.loader.batches import Batch, Batches, Even, whole
 from txlog.training.loader.blocks import BlockReader, Columns
 from txlog.training.loader.choices import ClassWeights, RowFunction, with_choices
-from txlog.training.loader.epoch_plan import plan_blocks
+from txlog.training.loader.epoch_plan import BlockPlan, plan_blocks, rows_of_blocks
 from txlog.training.loader.order import Order, Shuffle
 from txlog.training.loader.splits import matching_names, of_part
-from txlog.training.loader.stream import Numbered, Share, stream
+from txlog.training.loader.stream import Numbered, Reader, Share, stream
 from txlog.training.loader.views import View, default_view, fill_scalar, require_view
+from txlog.training.loader.windows import WindowPlan, WindowReader, Windows, plan_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,7 @@ class Loader(Batches):
     table
         A table at a version, or the URI of one.
     batch_size
-        Rows of one batch of one rank.
+        Rows, or windows, of one batch of one rank.
     version
         A version, or the name of a pin. Default: the version of the table.
     columns
@@ -59,6 +60,8 @@ class Loader(Batches):
         How often a row comes, in relation to others: a column, a function, or `class_weights`. An
         epoch has as many rows as without weights. A row with twice the mean weight comes twice in
         each epoch, one with half of it in every second epoch, and one with 0 never (LDR-12).
+    windows
+        Examples are not rows but windows: adjacent rows of a series, for time series.
     shuffle
         How rows are shuffled; None gives them in the order of the table.
     rank, world_size
@@ -120,6 +123,7 @@ class Loader(Batches):
         key: str | Sequence[str] | None = None,
         keep: RowFunction | None = None,
         weights: str | RowFunction | ClassWeights | None = None,
+        windows: Windows | None = None,
         shuffle: Shuffle | None = Shuffle(),  # noqa: B008  (A frozen value.)
         rank: int | None = None,
         world_size: int | None = None,
@@ -162,10 +166,17 @@ class Loader(Batches):
         if kept is not None and is_far(plan.store):
             plan = replace(plan, store=CachedStore(plan.store, kept))
         seed = None if shuffle is None else shuffle.seed
-        self._plan = with_choices(plan, opened, keep=keep, weights=weights, seed=seed)
-        self.schema: pa.Schema = self._plan.reading.schema
+        plan = with_choices(plan, opened, keep=keep, weights=weights, seed=seed)
+        self.schema: pa.Schema = plan.reading.schema
         self.views = _views(self.schema, views or {}, fill or {})
-        self._reader = BlockReader(self._plan, self.views, dict(fill or {}))
+        self._plan: BlockPlan | WindowPlan = plan
+        self._reader: Reader = BlockReader(plan, self.views, dict(fill or {}))
+        if windows is not None:
+            if weights is not None:
+                raise InvalidInputError(argument="weights", reason="windows have no weights")
+            block_rows, _ = rows_of_blocks(opened, shuffle)
+            self._plan = plan_windows(plan, opened, windows, self.views, block_rows)
+            self._reader = WindowReader(self._plan, self._reader)
         self._root = without_secrets(opened.uri)
 
     def __repr__(self) -> str:
@@ -194,7 +205,7 @@ class Loader(Batches):
 
         This is for what is built upon loaders. The rows are as the views prepare them.
         """
-        plan = self._plan.at(epoch)
+        plan: Any = self._plan.at(epoch)
         seeds = None if self._shuffle is None else (self._shuffle.seed, epoch)
         lanes = 1 if self._shuffle is None else self._shuffle.lanes
         order = Order(plan.counts, lanes=lanes, window_rows=plan.window_rows, seeds=seeds)

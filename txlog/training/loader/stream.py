@@ -20,6 +20,7 @@ from txlog.training.loader.blocks import (
     joined,
 )
 from txlog.training.loader.order import Order, Piece, Selected
+from txlog.training.loader.windows import WindowReader
 
 # A piece is read in two parts if the second part has more bytes than this.
 _WORTH_BYTES: Threshold = 1 << 16
@@ -71,12 +72,13 @@ class _RoundPlan:
     reads: int
 
 
+Reader = BlockReader | WindowReader
+"""What reads the rows of pieces."""
+
 _Item = tuple[_RoundPlan, tuple[Portion, ...]]  # A round begins with an item without portions.
 
 
-def stream(
-    reader: BlockReader, order: Order, share: Share, *, threads: int, ahead: int
-) -> Numbered:
+def stream(reader: Reader, order: Order, share: Share, *, threads: int, ahead: int) -> Numbered:
     """Yield the batches of a share, each with its number among the batches of the rank.
 
     Parameters
@@ -88,7 +90,7 @@ def stream(
         The number of rounds that are read in advance.
     """
     plan = reader.plan
-    if order.is_shuffled or plan.weights is not None or is_far(plan.store):
+    if order.is_shuffled or not plan.is_sequential or is_far(plan.store):
         rounds = _rounds(reader, order, share, threads, ahead)
     else:
         rounds = _in_order(reader, order, share)
@@ -98,7 +100,7 @@ def stream(
 
 
 def _in_order(
-    reader: BlockReader, order: Order, share: Share
+    reader: Reader, order: Order, share: Share
 ) -> Generator[tuple[Columns, Selected], None, None]:
     """Yield the rows from the share's first position on, and the places of the rows to return."""
     for first, stop, rank in _spans(order.rows, share):
@@ -113,7 +115,7 @@ def _in_order(
 
 
 def _rounds(
-    reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
+    reader: Reader, order: Order, share: Share, threads: int, ahead: int
 ) -> Generator[tuple[Columns, Selected], None, None]:
     """Yield the rows that each round reads, and the places of the rows to return."""
     chunks_of: dict[
@@ -151,7 +153,7 @@ def _end(start: int, rows: Columns) -> int:
 
 
 def _loaded(
-    reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
+    reader: Reader, order: Order, share: Share, threads: int, ahead: int
 ) -> Generator[tuple[_Item, list[Chunk]], None, None]:
     """Yield the items of `_items` in their order, each with the rows that it reads."""
 
@@ -176,7 +178,7 @@ def _loaded(
     )
 
 
-def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Iterator[_Item]:
+def _items(reader: Reader, order: Order, share: Share, workers: int) -> Iterator[_Item]:
     """Yield each round, and after it the portions that are read for it.
 
     The first round reads only the pages that it needs, so that the first batch comes early. The
@@ -214,7 +216,7 @@ def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Ite
             is_first = False
 
 
-def _divided(reader: BlockReader, uses: Sequence[Portion]) -> tuple[list[Portion], list[Portion]]:
+def _divided(reader: Reader, uses: Sequence[Portion]) -> tuple[list[Portion], list[Portion]]:
     """Return the pages that hold the used parts of pieces, and the rest of large pieces."""
     plan = reader.plan
     longer = [
@@ -233,7 +235,7 @@ def _divided(reader: BlockReader, uses: Sequence[Portion]) -> tuple[list[Portion
 
 
 def _together(
-    reader: BlockReader, portions: Sequence[Portion], workers: int, paged: dict[int, bool]
+    reader: Reader, portions: Sequence[Portion], workers: int, paged: dict[int, bool]
 ) -> list[tuple[Portion, ...]]:
     """Divide portions into those that are read together.
 
