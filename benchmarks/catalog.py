@@ -1,4 +1,4 @@
-"""Small transactions over one table and over ten, by a catalog in SQLite and by DuckLake.
+"""Small transactions over 1, 10 and 100 tables, by a catalog in SQLite and by DuckLake.
 
     python benchmarks/catalog.py --ducklake PYTHON
 
@@ -108,7 +108,7 @@ def main() -> None:
         "| tables | " + " | ".join(RUNS) + " |",
         "|---|" + "---|" * len(RUNS),
     ]
-    for tables in (1, 10):
+    for tables in (1, 10, 100):
         found: dict[str, list[float]] = {run: [] for run in RUNS}
         for _ in range(given.repeat):
             for run in RUNS:

@@ -71,6 +71,7 @@ IN_THE_WILD = {
     "txlog.uniqueKeys": "writer",
     "txlog.catalogWrites-dev": "writer",
     "tableBranching-dev": "writer",
+    "txlog.branchPages": "writer",
     "multiTableTransaction-dev": "writer",
     "checkpointProtection": "writer",
     "collations": "writer",

@@ -67,6 +67,7 @@ _ROWS = (
     Feature("txlog.uniqueKeys", "writer", "yes"),
     # A draft (spec/branches.md), so its final name is not known.
     Feature("tableBranching-dev", "writer", "yes"),
+    Feature("txlog.branchPages", "writer", "yes"),
     # spec/catalog.md. The names end in -dev until the protocol has accepted such features.
     Feature("txlog.catalogWrites-dev", "writer", "catalog"),
     Feature("multiTableTransaction-dev", "writer", "catalog"),
@@ -81,6 +82,7 @@ REQUIRES: dict[str, tuple[str, ...]] = {
     "rowTracking": ("domainMetadata",),
     "clustering": ("domainMetadata",),
     "tableBranching-dev": ("domainMetadata",),
+    "txlog.branchPages": ("tableBranching-dev", "domainMetadata"),
     "icebergCompatV1": ("columnMapping",),
     "icebergCompatV2": ("columnMapping",),
     "icebergCompatV3": ("columnMapping", "rowTracking", "domainMetadata"),
@@ -100,7 +102,9 @@ THROUGH_CATALOG = frozenset(row.name for row in _ROWS if row.write == "catalog")
 
 # Features of a log or its catalog: they say nothing about the files of the table.
 OF_THE_LOG = (
-    frozenset({"checkpointProtection", "tableBranching-dev"}) | CATALOG_MANAGED | THROUGH_CATALOG
+    frozenset({"checkpointProtection", "tableBranching-dev", "txlog.branchPages"})
+    | CATALOG_MANAGED
+    | THROUGH_CATALOG
 )
 
 # The property that enables a feature.

@@ -5,9 +5,11 @@ Rules: spec/branches.md, BRA-10 to BRA-17.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import count
 from typing import Any, Literal
 
 import orjson
@@ -24,7 +26,14 @@ BRANCHING = "tableBranching-dev"
 SEAL = "txlog.branchSeal"
 """The domain by which the last commit of a branch says that no other one follows (BRA-15)."""
 
+PAGE_PREFIX = "txlog.branches."
+"""Domains with further branches of a large registry: the prefix and a number from 1 on."""
+PAGES = "txlog.branchPages"
+"""The feature of tables whose registry has such domains."""
+
 CLOSED_KEPT = 20  # How many closed branches the registry remembers.
+PAGE_BRANCHES = 64
+"""How many open branches a domain of the registry holds: each change writes up to two domains."""
 
 Status = Literal["open", "published", "discarded"]
 
@@ -42,6 +51,8 @@ class Branch:
     generation: int = 0  # How many attempts to close it were given up (BRA-16).
     # Fields of other writers.
     others: dict[str, Any] = field(default_factory=dict, compare=False)
+    # The domain that holds the entry: 0 is the registry's own.
+    page: int = field(default=0, compare=False)
 
     @property
     def is_open(self) -> bool:
@@ -103,21 +114,69 @@ class Registry:
     def with_branch(self, branch: Branch) -> Registry:
         """Return the registry with an entry added or changed. Old closed entries are forgotten."""
         others = [one for one in self.branches if one.id != branch.id]
-        if len(others) == len(self.branches) or not branch.is_open:
-            changed = [
-                *others,
-                branch,
-            ]  # Closed entries are in the order in which they were closed.
+        if not branch.is_open:  # Closed entries are in the order in which they were closed.
+            changed = [*others, replace(branch, page=0)]
+        elif len(others) == len(self.branches):
+            changed = [*others, replace(branch, page=self._free_page())]
         else:
             changed = [branch if one.id == branch.id else one for one in self.branches]
         closed = [one.id for one in changed if not one.is_open]
         forgotten = frozenset(closed[: max(0, len(closed) - CLOSED_KEPT)])
         return replace(self, branches=tuple(one for one in changed if one.id not in forgotten))
 
-    def to_domain(self) -> DomainMetadata:
-        """Return the domain that holds the registry."""
-        facts = {**self.others, "branches": [one.to_json() for one in self.branches]}
-        return DomainMetadata(domain=REGISTRY, configuration=orjson.dumps(facts).decode())
+    def _free_page(self) -> int:
+        """Return the first domain that has room for another open branch."""
+        held = Counter(one.page for one in self.open)
+        return next(page for page in count() if held[page] < PAGE_BRANCHES)
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether it has more domains than its own."""
+        return any(one.page for one in self.branches)
+
+    def to_domains(self, before: Registry) -> tuple[DomainMetadata, ...]:
+        """Return the domains that differ from those of an earlier registry.
+
+        The registry's own is always one of them, so two changes of the registry conflict.
+        """
+        old, new = _by_page(before.branches), _by_page(self.branches)
+        return tuple(
+            self._domain(page, new.get(page, ()))
+            for page in sorted({0, *old, *new})
+            if page == 0 or old.get(page) != new.get(page)
+        )
+
+    def _domain(self, page: int, branches: Sequence[Branch]) -> DomainMetadata:
+        facts = {"branches": [one.to_json() for one in branches]}
+        if page == 0:
+            facts = {**self.others, **facts}
+        return DomainMetadata(
+            domain=f"{PAGE_PREFIX}{page}" if page else REGISTRY,
+            configuration=orjson.dumps(facts).decode(),
+            removed=bool(page) and not branches,
+        )
+
+
+def _by_page(branches: Iterable[Branch]) -> dict[int, list[Branch]]:
+    found: dict[int, list[Branch]] = {}
+    for one in branches:
+        found.setdefault(one.page, []).append(one)
+    return found
+
+
+def is_registry(domain: str) -> bool:
+    """Return whether a domain holds branches of the table."""
+    return domain == REGISTRY or domain.startswith(PAGE_PREFIX)
+
+
+def registry_domains(snapshot: Snapshot) -> dict[int, DomainMetadata]:
+    """Return the domains of the registry, by the number of their page, ascending."""
+    found = {}
+    for name, domain in snapshot.controls.domains.items():
+        if not domain.removed and is_registry(name):
+            text = name.removeprefix(PAGE_PREFIX)
+            found[0 if name == REGISTRY else int(text) if text.isdecimal() else -1] = domain
+    return dict(sorted(found.items()))
 
 
 def registry_of(snapshot: Snapshot) -> Registry:
@@ -128,10 +187,8 @@ def registry_of(snapshot: Snapshot) -> Registry:
     LogCorruptError
         The domain does not contain a registry.
     """
-    domain = snapshot.controls.domains.get(REGISTRY)
-    if domain is None or domain.removed:
-        return Registry()
-    found = _parsed(domain.configuration)
+    pages = registry_domains(snapshot)
+    found = _joined(tuple((page, domain.configuration) for page, domain in pages.items()))
     if found is None:
         raise LogCorruptError(
             path=snapshot.root,
@@ -144,21 +201,33 @@ def registry_of(snapshot: Snapshot) -> Registry:
     return found
 
 
-@lru_cache(maxsize=16)  # Each step of a verb reads it, and it is usually the same.
-def _parsed(text: str) -> Registry | None:
+@lru_cache(maxsize=4)  # Each step of a verb reads it, and it is usually the same.
+def _joined(pages: tuple[tuple[int, str], ...]) -> Registry | None:
+    """Return the registry of several domains, or None if one of them is not valid."""
+    found = [_parsed(page, text) for page, text in pages]
+    if any(page < 0 for page, _ in pages) or None in found:
+        return None
+    parts = [one for one in found if one is not None]
+    branches = tuple(branch for one in parts for branch in one.branches)
+    own = parts[0].others if pages and pages[0][0] == 0 else {}
+    return Registry(branches, own)
+
+
+@lru_cache(maxsize=1024)  # Of many domains, a commit changes one or two.
+def _parsed(page: int, text: str) -> Registry | None:
     try:
         node = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
     listed = node.get("branches") if isinstance(node, dict) else None
-    entries = [_entry(one) for one in listed] if isinstance(listed, list) else [None]
+    entries = [_entry(one, page) for one in listed] if isinstance(listed, list) else [None]
     if None in entries:
         return None
     others = {name: value for name, value in node.items() if name != "branches"}
     return Registry(tuple(one for one in entries if one is not None), others)
 
 
-def _entry(one: Any) -> Branch | None:
+def _entry(one: Any, page: int) -> Branch | None:
     """Return a branch of the registry, or None if the entry is not valid."""
     if not isinstance(one, dict):
         return None
@@ -171,6 +240,7 @@ def _entry(one: Any) -> Branch | None:
         published_version=one.get("publishedVersion"),
         generation=one.get("txlog.generation", 0),
         others={name: value for name, value in one.items() if name not in _KNOWN},
+        page=page,
     )
     versions = (branch.base_version, branch.created_version, branch.generation)
     valid = (

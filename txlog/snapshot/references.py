@@ -14,7 +14,7 @@ import orjson
 
 from txlog.actions.table import DomainMetadata
 from txlog.base.errors import InvalidInputError, InvalidTypeError, LogCorruptError, NotFoundError
-from txlog.snapshot.branches import REGISTRY, SEAL, Branch, registry_of
+from txlog.snapshot.branches import SEAL, Branch, is_registry, registry_of
 from txlog.snapshot.snapshot import Snapshot
 
 PIN_PREFIX = "txlog.pin."
@@ -199,7 +199,7 @@ def reference_domain(snapshot: Snapshot, prefix: str, name: str) -> DomainMetada
 
 def is_reference(domain: str) -> bool:
     """Return whether a domain contains pins, clones or branches, which belong to one table only."""
-    return domain.startswith((PIN_PREFIX, CLONE_PREFIX)) or domain in (REGISTRY, SEAL)
+    return domain.startswith((PIN_PREFIX, CLONE_PREFIX)) or domain == SEAL or is_registry(domain)
 
 
 def _domains(snapshot: Snapshot, prefix: str) -> list[tuple[str, DomainMetadata]]:

@@ -24,6 +24,7 @@ from txlog.commit.operation import Operation, execute, is_rehearsing
 from txlog.protocol.access import upgraded
 from txlog.snapshot.branches import (
     BRANCHING,
+    PAGES,
     Branch,
     Registry,
     registry_of,
@@ -100,7 +101,7 @@ class CreateBranch(Operation):
         self._id = self._id or self.context.effects.uuid()
         self.made = Branch(self._id, self._branch, version, base.version + 1)
         parameters = {"name": self._branch, "branchId": self._id, "version": version}
-        return _registered(base, self.name, registry.with_branch(self.made), parameters)
+        return _registered(base, self.name, registry, self.made, parameters)
 
 
 class _Closing(Operation):
@@ -183,7 +184,7 @@ class ReopenBranch(Operation):
         if registry.find(self._of.name) != self._of:
             return None
         again = replace(self._of, generation=self._of.generation + 1)
-        return _registered(base, self.name, registry.with_branch(again), {"name": again.name})
+        return _registered(base, self.name, registry, again, {"name": again.name})
 
 
 class DiscardBranch(_Closing):
@@ -208,9 +209,9 @@ class DiscardBranch(_Closing):
                 pass
         except (LogCorruptError, NotFoundError):
             pass  # Nobody can open the branch, so nobody can write to it.
-        registry = registry_of(base).with_branch(replace(branch, status="discarded"))
+        discarded = replace(branch, status="discarded")
         parameters = {"name": branch.name, "branchId": branch.id}
-        return _registered(base, self.name, registry, parameters)
+        return _registered(base, self.name, registry_of(base), discarded, parameters)
 
 
 class PublishBranch(_Closing):
@@ -262,8 +263,9 @@ class PublishBranch(_Closing):
             "baseVersion": branch.base_version,
             "branchVersion": publication.last_version,
         }
-        registry = registry_of(base).with_branch(published)
-        return publication.joined(intent, _registered(base, self.name, registry, parameters))
+        registry = registry_of(base)
+        registered = _registered(base, self.name, registry, published, parameters)
+        return publication.joined(intent, registered)
 
     def _require_tip(self, publication: Publication) -> None:
         if self._tip not in (None, publication.last_version):
@@ -296,17 +298,23 @@ class PublishBranch(_Closing):
 
 
 def _registered(
-    base: Snapshot, operation: str, registry: Registry, parameters: Mapping[str, Any]
+    base: Snapshot,
+    operation: str,
+    registry: Registry,
+    branch: Branch,
+    parameters: Mapping[str, Any],
 ) -> Intent:
-    """Return the intent of a change of the registry; any other commit lets it decide again."""
-    protocol = upgraded(base.protocol, ["domainMetadata", BRANCHING])
+    """Return the intent that changes an entry of the registry; any other commit decides again."""
+    changed = registry.with_branch(branch)
+    pages = [PAGES] if changed.has_pages else []
+    protocol = upgraded(base.protocol, ["domainMetadata", BRANCHING, *pages])
     changes = protocol != base.protocol
     return Intent(
         operation=operation,
         kind="protocol" if changes else "append",  # It adds no rows.
         read_version=base.version,
         protocol=protocol if changes else None,
-        domains=(registry.to_domain(),),
+        domains=changed.to_domains(registry),
         parameters=parameters,
         revives=True,
     )

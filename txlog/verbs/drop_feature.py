@@ -76,7 +76,7 @@ from txlog.schema.types import (
     StructType,
     types_in,
 )
-from txlog.snapshot.branches import BRANCHING, REGISTRY, registry_of
+from txlog.snapshot.branches import BRANCHING, PAGES, REGISTRY, registry_of
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, refresh
 from txlog.snapshot.references import held_versions
@@ -453,6 +453,9 @@ def _cleaned(base: Snapshot, feature: str) -> _Cleaned:
             return _Cleaned(ended.metadata, ended.domains, _every, ended.rewrite)
         case "tableBranching-dev":
             return _Cleaned(metadata, _without_branches(base))
+        case "txlog.branchPages":
+            _require_one_page(base)
+            return _Cleaned(metadata)
         case "clustering":
             return _Cleaned(metadata, _ended(base, CLUSTERING))
         case "typeWidening" if TYPE_CHANGES in str(base.metadata.schema_string):
@@ -553,6 +556,17 @@ def _without_branches(base: Snapshot) -> tuple[DomainMetadata, ...]:
             remedy="Publish or discard them first",
         )
     return _ended(base, REGISTRY)
+
+
+def _require_one_page(base: Snapshot) -> None:
+    """Raise if the registry of branches has more than its own domain."""
+    if registry_of(base).has_pages:
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(PAGES,),
+            reason="the registry of branches is in several domains",
+            remedy="Publish or discard the branches first",
+        )
 
 
 def _ended(base: Snapshot, name: str) -> tuple[DomainMetadata, ...]:

@@ -59,7 +59,7 @@ from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
 from txlog.schema.arrow import arrow_schema
-from txlog.snapshot.branches import REGISTRY, SEAL, Branch
+from txlog.snapshot.branches import SEAL, Branch, is_registry
 from txlog.snapshot.commits import Commit, file_rows, read_commits
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
@@ -527,7 +527,8 @@ class Publication:
         found = []
         before, now = self.base.controls.domains, latest.controls.domains
         for name, domain in self.tip.controls.domains.items():
-            if name in (REGISTRY, SEAL, ROW_TRACKING_DOMAIN) or _same(domain, before.get(name)):
+            is_own = is_registry(name) or name in (SEAL, ROW_TRACKING_DOMAIN)
+            if is_own or _same(domain, before.get(name)):
                 continue
             if _same(domain, now.get(name)):
                 continue
