@@ -563,11 +563,13 @@ def test_a_quarantine_of_the_catalog_is_part_of_the_transaction(
     commits = [one for one in catalog._database.commits_after(0, 1000) if one.sequence == last]
     assert len(commits) == 3
     catalog.table("c").alter.add_constraint({"large": "v > 9"})
-    with catalog.transaction() as changes:  # Two writes with one quarantine.
+    with catalog.transaction() as changes:  # Three writes with one quarantine.
         changes["a"].append(rows((8, 80), (9, -1)), on_error="quarantine", quarantine=refused)
         changes["c"].append(rows((8, 80), (9, 9)), on_error="quarantine", quarantine=refused)
+        changes["a"].append(rows((10, -1)), on_error="quarantine", quarantine=refused)
     assert content(catalog.table("c")) == [(1, 10), (2, 20), (8, 80)]
-    assert catalog.table("refused").count() == 4
+    assert catalog.table("refused").count() == 5
+    assert catalog.table("refused").version == before + 2
     with pytest.raises(ZeroDivisionError), catalog.transaction() as changes:  # noqa: PT012 (the block is a transaction)
         changes["a"].append(rows((7, -1)), on_error="quarantine", quarantine=refused)
         raise ZeroDivisionError
@@ -576,7 +578,39 @@ def test_a_quarantine_of_the_catalog_is_part_of_the_transaction(
         changes["b"].update({"v": "1"}, "id = 1")
         changes["a"].append(rows((7, -1)), on_error="quarantine", quarantine=refused)
         catalog.table("b").update({"v": "2"}, "id = 1")
-    assert catalog.table("refused").count() == 4
+    assert catalog.table("refused").count() == 5
+
+
+@pytest.mark.parametrize("txn", [None, ("job", 1)])
+@pytest.mark.parametrize("moved", [["a"], ["refused"], ["a", "refused", "c"]], ids="-".join)
+@pytest.mark.spec("CAT-16")
+def test_one_commit_of_a_quarantine_follows_each_lost_race(
+    catalog: Catalog, make: Make, tmp_path: Path, moved: list[str], txn: Any
+) -> None:
+    for name in ("a", "c"):
+        make(name, (1, 10)).alter.add_constraint({"positive": "v > 0"})
+    given: Any = {"on_error": "quarantine", "quarantine": str(tmp_path / "refused")}
+    catalog.table("a").append(rows((2, -2)), **given)
+    refused = catalog.register("refused", tmp_path / "refused", managed="writes")
+    given["quarantine"] = refused
+    with catalog.transaction(txn=txn) as changes:
+        changes["a"].append(rows((3, 3), (4, -4)), **given)
+        changes["a"].delete("id = 1")
+        changes["c"].append(rows((5, -5), (8, 8)), **given)
+        changes["c"].upsert(rows((6, -6)), on="id", **given)
+        for name in moved:
+            other = catalog.table(name)
+            if name == "refused":
+                catalog.table("c").append(rows((7, -7)), **given)
+            else:  # Their changes are decided again.
+                other.update({"v": "v + 1"}, "id = 1")
+    kept = catalog.table("refused").to_arrow()["row"].to_pylist()
+    found = sorted(json.loads(row)["id"] for row in kept)
+    assert found == [2, 4, 5, 6, *([7] if "refused" in moved else [])]
+    last = max(one.sequence for one in catalog._database.commits_after(0, 1000))
+    commits = catalog._database.commits_after(last - 1, 1000)
+    assert len(commits) == 3
+    assert catalog.table("refused").version in {one.version for one in commits}
 
 
 @pytest.mark.spec("CAT-11")

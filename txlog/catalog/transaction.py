@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,18 +16,21 @@ from txlog.base.errors import (
 from txlog.catalog.moment import CatalogSnapshot
 from txlog.catalog.statements import run_statement
 from txlog.commit.app_versions import AnyAppVersion, AppVersion
-from txlog.commit.group import Member, Terms, commit_group
+from txlog.commit.context import Context
+from txlog.commit.group import Companions, Member, Terms, commit_group
 from txlog.commit.intent import Reads, UserMetadata, united
 from txlog.commit.operation import Operation, Outcome
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import Where, as_expression
 from txlog.schema.arrow import arrow_schema
+from txlog.snapshot.snapshot import Snapshot
 from txlog.store.catalog_database import CatalogDatabase, TableRow
 from txlog.table.seam import context_of, settle, table_at
 from txlog.table.table import Table
 from txlog.table.transaction import TableTransaction
 from txlog.verbs.managed import managed_kind
 from txlog.verbs.settle import settle as settled
+from txlog.verbs.transaction import Transaction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,8 +168,10 @@ class CatalogTransaction:
             # What was read may be part of the changes.
             redoes=not has_read,
             is_strict=is_strict,
+            unite=_united,
         )
-        done = commit_group(members, terms)
+        companions = Companions(terms)
+        done = commit_group(members, terms, companions)
         self.skipped = done is None
         outcomes = {}
         for number, table in enumerate(tables):
@@ -176,8 +181,8 @@ class CatalogTransaction:
                 table.outcome = settle(table.opened, done[number])
             outcomes[table.name] = table.outcome
         self.outcomes = outcomes
-        for member in members:
-            follow_up(member)
+        for context, one in companions.done:
+            settled(context, one)
 
 
 def _ended() -> InvalidInputError:
@@ -186,11 +191,12 @@ def _ended() -> InvalidInputError:
     )
 
 
-def follow_up(member: Member) -> None:
-    """Do what follows a commit in the tables that a member's operation changed besides."""
-    for companion in member.companions:
-        if companion.done is not None:
-            settled(companion.context, companion.done)
+def _united(context: Context, base: Snapshot, operations: Sequence[Operation]) -> Operation:
+    """Return one operation that does what several do, one after the other."""
+    united = Transaction(context, base)
+    for operation in operations:
+        united.add(operation)
+    return united
 
 
 class TransactionTable(TableTransaction):

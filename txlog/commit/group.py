@@ -7,7 +7,7 @@ CAT-6 to CAT-12; Delta's proposal of transactions over several tables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +38,7 @@ from txlog.commit.loop import (
     with_time,
 )
 from txlog.commit.operation import (
+    Companion,
     Done,
     Operation,
     Outcome,
@@ -70,8 +71,8 @@ class Member:
         The version that the transaction reads.
     reads
         What the transaction read besides, which no winner may have changed.
-    txn
-        The application's version for this table alone. Default: that of the transaction.
+    txns
+        Versions of applications for this table alone. Default: that of the transaction.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Member:
     operation: Operation
     base: Snapshot
     reads: Reads = field(default_factory=Reads)
-    txn: AnyAppVersion | None = None
+    txns: tuple[AnyAppVersion, ...] = ()
 
     def __post_init__(self) -> None:
         assert isinstance(self.context.store, ManagedStore)
@@ -89,8 +90,7 @@ class Member:
         self.unchecked: list[Commit] = []
         self.unique = Uniqueness(self.context)
         # What the operation puts into other tables of the catalog, such as a quarantine (CON-32).
-        self.companions: list[Member] = []
-        self.done: Done | None = None  # Of a companion, after the commit.
+        self.offered: list[Companion] = []
 
     @property
     def table_id(self) -> str:
@@ -104,6 +104,9 @@ class Member:
             return self.intent
         version = self.base.version
         return Intent("READ", version, "replace", reads=self.reads)
+
+
+Unite = Callable[[Context, Snapshot, Sequence[Operation]], Operation]
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,79 @@ class Terms:
     user_metadata: UserMetadata | None = None
     redoes: bool = True
     is_strict: bool = False  # Whether what was read must not have changed, either.
+    unite: Unite | None = None  # Makes one operation of several that change one table.
     deadline_s: float = DEADLINE_S
 
 
-def commit_group(members: Sequence[Member], terms: Terms) -> list[Done] | None:
+@dataclass
+class Companions:
+    """What the members put into other tables of the catalog: one commit for each of these tables.
+
+    `done` has, after the commit, where each of them was made.
+    """
+
+    terms: Terms
+    members: dict[str, Member] = field(default_factory=dict)  # By the id of the table.
+    done: list[tuple[Context, Done]] = field(default_factory=list)
+    _offers: dict[str, list[Companion]] = field(default_factory=dict)
+
+    def update(self, members: Sequence[Member]) -> None:
+        """Take what the members offer now."""
+        offers: dict[str, list[Companion]] = {}
+        for member in members:
+            for one in member.offered:
+                offers.setdefault(_table_id(one.context), []).append(one)
+        for table_id in self.members.keys() - offers.keys():
+            del self.members[table_id], self._offers[table_id]
+        for table_id, found in offers.items():
+            before = self._offers.get(table_id, [])
+            if [one.operation for one in found] != [one.operation for one in before]:
+                self._offers[table_id] = found
+                self.members[table_id] = self._united(found, self.members.get(table_id))
+
+    def _united(self, offers: list[Companion], before: Member | None) -> Member:
+        """Return a member with all that is to be put into one table."""
+        context = offers[0].context
+        snapshots = [one.snapshot for one in offers if one.snapshot is not None]
+        known = snapshots if before is None else [*snapshots, before.snapshot]
+        latest = max(known, key=lambda one: one.version)
+        for one in offers:
+            one.operation.context = context
+        operation = offers[0].operation
+        if len(offers) > 1:
+            assert self.terms.unite is not None
+            operation = self.terms.unite(context, latest, [one.operation for one in offers])
+        txns = tuple(one.txn for one in offers if one.txn is not None)
+        added = Member(context.store.root, context, operation, latest, txns=txns)
+        begin(operation)
+        operation.context = context
+        _decide(added, replace(self.terms, txn=None), set())
+        return added
+
+    def finish(self, committed: Mapping[str, Committed] | None) -> None:
+        """Clean up after the commit of the transaction."""
+        for member in self.members.values():
+            result = None if committed is None else committed.get(member.table_id)
+            if result is None:
+                tidied(member.operation.discard)
+            else:
+                self.done.append((member.context, landed(member.operation, result)))
+
+    def discard(self) -> None:
+        """Delete all written files."""
+        for member in self.members.values():
+            member.operation.discard()
+
+
+def commit_group(
+    members: Sequence[Member], terms: Terms, companions: Companions | None = None
+) -> list[Done] | None:
     """Commit the operations of all members at one moment.
+
+    Parameters
+    ----------
+    companions
+        Where to note what was put into other tables.
 
     Returns
     -------
@@ -143,25 +214,21 @@ def commit_group(members: Sequence[Member], terms: Terms) -> list[Done] | None:
     OutcomeUnknownError
         The answer of the catalog was lost. All or nothing was committed.
     """
+    companions = Companions(terms) if companions is None else companions
     for member in members:
         begin(member.operation)
         member.operation.context = member.context
     with ExitStack() as stack:
         for member in members:
             stack.enter_context(discarding(member.operation.discard))
-            stack.enter_context(discarding(partial(_discard_companions, member)))
+            stack.enter_context(discarding(partial(_discard_offered, member)))
+        stack.enter_context(discarding(companions.discard))
         stack.enter_context(resource_errors())
         require_user_metadata(terms.user_metadata)
         if is_rehearsing():
             return _rehearsed(members)
-        committed = _until_ratified(members, terms)
-    for member in members:
-        for companion in member.companions:
-            result = None if committed is None else committed.get(companion.table_id)
-            if result is None:
-                tidied(companion.operation.discard)
-            else:
-                companion.done = landed(companion.operation, result)
+        committed = _until_ratified(members, companions, terms)
+    companions.finish(committed)
     done = []
     for member in members:
         result = None if committed is None else committed.get(member.table_id)
@@ -188,12 +255,14 @@ def _rehearsed(members: Sequence[Member]) -> list[Done]:
     return done
 
 
-def _discard_companions(member: Member) -> None:
-    for companion in member.companions:
-        companion.operation.discard()
+def _discard_offered(member: Member) -> None:
+    for one in member.offered:
+        one.operation.discard()
 
 
-def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Committed] | None:
+def _until_ratified(
+    members: Sequence[Member], companions: Companions, terms: Terms
+) -> dict[str, Committed] | None:
     """Return the commits by table id; None if the application's version was recorded."""
     effects = members[0].context.effects if members else REAL
     transaction_id, made_ms = effects.uuid(), effects.now_ms()
@@ -202,7 +271,8 @@ def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Commit
     for member in members:
         _decide(member, terms, own)
     while True:
-        every = [*members, *(one for member in members for one in member.companions)]
+        companions.update(members)
+        every = [*members, *companions.members.values()]
         changed = [member for member in every if member.intent is not None]
         watched = [member for member in members if member.intent is None and member.reads]
         if not changed and terms.txn is None:
@@ -242,10 +312,11 @@ def _until_ratified(members: Sequence[Member], terms: Terms) -> dict[str, Commit
 def _decide(member: Member, terms: Terms, own: set[str]) -> None:
     """Ask an operation for its intent on the version of its table, and for its companions.
 
-    `own` are the ids of the tables that take part; of two companions for one table, one does.
+    `own` are the ids of the tables that take part. Companions for other tables of the catalog are
+    noted (`offered`), and all others are committed.
     """
-    txn = member.txn or terms.txn
-    if txn is not None:
+    txns = member.txns or (() if terms.txn is None else (terms.txn,))
+    for txn in txns:
         _require_later(member, txn)
     require_table_writable(member.snapshot, removes_rows=member.operation.removes_rows)
     intent = intent_of(member.operation, member.snapshot)
@@ -254,7 +325,9 @@ def _decide(member: Member, terms: Terms, own: set[str]) -> None:
             intent = replace(intent, metrics={**intent.metrics, **more})
         if terms.user_metadata is not None:
             intent = replace(intent, user_metadata=terms.user_metadata)
-        if txn is not None:
+        for txn in txns:
+            if intent.txn is not None:  # That of another write.
+                intent = replace(intent, query_txns=(*intent.query_txns, intent.txn))
             intent = with_txn(intent, txn, member.context.effects)
         if member.reads:
             intent = replace(intent, reads=united([intent.reads, member.reads]))
@@ -262,22 +335,14 @@ def _decide(member: Member, terms: Terms, own: set[str]) -> None:
         member.reads = united([member.reads, member.operation.read()])
     member.intent = intent
     member.base = member.snapshot
-    before, member.companions = member.companions, []
+    before, member.offered = member.offered, []
     for companion in before:
-        own.discard(companion.table_id)
         tidied(companion.operation.discard)
     for one in member.operation.companions(terms.txn):
-        if one.snapshot is None or not _joins(one.context, terms, own):
+        if one.snapshot is not None and _joins(one.context, terms, own):
+            member.offered.append(one)
+        else:
             execute(one.operation, one.context, one.snapshot, txn=one.txn)
-            continue
-        added = Member(
-            one.context.store.root, one.context, one.operation, one.snapshot, txn=one.txn
-        )
-        begin(one.operation)
-        one.operation.context = one.context
-        own.add(added.table_id)
-        _decide(added, replace(terms, txn=None), own)
-        member.companions.append(added)
 
 
 def _require_later(member: Member, txn: AnyAppVersion) -> None:
@@ -301,6 +366,11 @@ def _joins(context: Context, terms: Terms, own: set[str]) -> bool:
     if not isinstance(store, ManagedStore) or store.table_id in own:
         return False
     return store.database == terms.database
+
+
+def _table_id(context: Context) -> str:
+    assert isinstance(context.store, ManagedStore)
+    return context.store.table_id
 
 
 def _group(changed: Sequence[Member], terms: Terms, transaction_id: str) -> TransactionGroup | None:
