@@ -231,3 +231,28 @@ def test_a_wrong_url_is_named(url: str) -> None:
         return
     with pytest.raises(InvalidInputError, match="database"):
         CatalogDatabase(url).facts()
+
+
+@pytest.mark.spec("CAT-23")
+def test_old_commits_are_forgotten_but_for_what_is_needed(database: CatalogDatabase) -> None:
+    for version in range(5, 9):
+        for number in (0, 1) if version < 7 else (0,):
+            assert database.ratify([proposed(number, version)]) == "ratified"
+    commits = database.commits_after(0, 100)  # Three of version 4, then those of above.
+    for number in (0, 1):
+        database.published(f"id{number}", [5, 7, 8])
+    before = {one.at_ms: database.versions_at(one.at_ms) for one in commits}
+    cut = commits[-2].at_ms  # Version 7 of the first table.
+    assert database.prune(cut) == 4  # Versions 4 and 5 of two tables.
+    assert database.commits_after(commits[-3].sequence, 100) == commits[-2:]
+    assert set(database.ratified("id0").staged) == set(database.ratified("id1").staged) == {6}
+    for one in commits[-2:]:
+        assert database.versions_at(one.at_ms) == before[one.at_ms]
+    for one in commits[:-2]:
+        with pytest.raises(NotFoundError, match="forgotten"):
+            database.versions_at(one.at_ms)
+    with pytest.raises(NotFoundError, match="forgotten"):
+        database.commits_after(0, 100)
+    assert database.prune(cut) == database.prune(0) == 0
+    assert database.versions_at(cut) == before[cut]
+    assert database.ratify([proposed(1, 7)]) == "ratified"

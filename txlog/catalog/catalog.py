@@ -25,7 +25,7 @@ from txlog.base.errors import (
 )
 from txlog.base.texts import without_secrets
 from txlog.base.threads import Engine
-from txlog.catalog.moment import CatalogSnapshot, require_name
+from txlog.catalog.moment import CatalogSnapshot, by_name, require_name
 from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
@@ -44,7 +44,7 @@ from txlog.store.catalog_database import (
 )
 from txlog.store.managed import ManagedStore, PublishedStore
 from txlog.store.open import open_store
-from txlog.table.seam import context_of
+from txlog.table.seam import context_of, open_table, table_at
 from txlog.table.table import Table
 from txlog.verbs.managed import LetOut, TakeIn, catalog_of, managed_kind
 
@@ -61,6 +61,7 @@ Result = TypeVar("Result")
 _DAY_MS = 24 * 60 * 60 * 1000
 _MOST_DAYS = 1_000_000.0
 RETENTION_DAYS = 7.0
+HISTORY_DAYS = 30.0
 
 
 class Catalog:
@@ -341,23 +342,32 @@ class Catalog:
         self._database.change(row.table_id, name=new_name or name, dropped_ms=None)
         return self.table(new_name or name)
 
-    def purge(self, retention_days: float = RETENTION_DAYS, *, dry_run: bool = True) -> list[str]:
-        """Forget tables that were dropped before some days, and delete the files of their folders.
+    def purge(
+        self,
+        retention_days: float = RETENTION_DAYS,
+        *,
+        history_days: float = HISTORY_DAYS,
+        dry_run: bool = True,
+    ) -> list[str]:
+        """Forget what is old: dropped tables, with the files of their folders, and the history.
 
         Files stay if the catalog did not make the folder, or if another table is there, another
         catalog manages the table, or a clone that is registered needs them.
+
+        Parameters
+        ----------
+        retention_days
+            How long dropped tables stay.
+        history_days
+            How long the catalog remembers when each version was ratified. For earlier times `at`
+            raises, and so does `follow` with an older token. The tables keep their own histories.
 
         Returns
         -------
         The names of the tables. With `dry_run`, nothing is done.
         """
-        if not isinstance(retention_days, int | float) or not 0 <= retention_days < _MOST_DAYS:
-            raise InvalidInputError(
-                argument="retention_days",
-                reason=f"{retention_days!r} is not a number of days",
-                remedy="Pass a number from 0 on",
-            )
-        before = REAL.now_ms() - int(retention_days * _DAY_MS)
+        before = REAL.now_ms() - _in_ms(retention_days, "retention_days")
+        forgotten_ms = REAL.now_ms() - _in_ms(history_days, "history_days")
         rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
         if not dry_run:
             for row in rows:
@@ -365,15 +375,23 @@ class Catalog:
                 if self._database.claim(row.table_id, row.dropped_ms):
                     self._delete_files(row)
                     self._database.forget(row.table_id)
+            self._note_published()
+            self._database.prune(forgotten_ms)
         return [row.name for row in rows]
+
+    def _note_published(self) -> None:
+        """Record commits as published whose copies are there: on near stores nobody said so."""
+        for row in self._database.tables():
+            if row.managed is None:
+                continue
+            store = open_store(row.location, self._options_of(row))
+            if isinstance(store, ManagedStore):
+                with suppress(TxlogError):  # A table that is away keeps its rows.
+                    store.note_published()
 
     def _delete_files(self, row: TableRow) -> None:
         """Delete the files of a purged table, if only it can have any there."""
-        others = [
-            one
-            for one in (*self._database.tables(), *self._database.tables(dropped=True))
-            if one.table_id != row.table_id
-        ]
+        others = [one for one in self._database.all_tables() if one.table_id != row.table_id]
         if not row.is_own or any(_overlap(row.location, one.location) for one in others):
             return
         store = open_store(row.location, self._options)
@@ -488,31 +506,50 @@ class Catalog:
         """Return all tables as they were at a time.
 
         Of a managed table, the time of a version is when the catalog ratified it; of others, and of
-        versions before the table was taken in, that of time travel.
+        versions before the table was taken in, that of time travel. Tables that were dropped later
+        are shown until they are purged, by their last name, or as `NAME@ID` if another table has
+        it.
 
         Parameters
         ----------
         timestamp
             As for `Table`.
+
+        Raises
+        ------
+        NotFoundError
+            The catalog has forgotten what was there at that time (`purge`).
         """
         at_ms = parse_timestamp(timestamp)
         versions = self._database.versions_at(at_ms)
-        found: dict[str, tuple[TableRow, int | None]] = {}
-        for row in self._database.tables():
-            version = versions.get(row.table_id) if row.managed is not None else None
-            if version is None:
-                latest = self._open(row, None)
-                if latest.timestamp_ms is not None and latest.timestamp_ms <= at_ms:
-                    version = latest.version
-                else:
-                    try:
-                        version = latest.at(timestamp=timestamp).version
-                    except NotFoundError:
-                        if row.created_ms > at_ms:
-                            continue
-                        raise
-            found[row.name] = row, version
-        return CatalogSnapshot(self._open, found)
+        there = []
+        for row in self._database.all_tables():
+            if row.dropped_ms is not None and row.dropped_ms <= at_ms:
+                continue
+            if row.managed is None or row.table_id not in versions:
+                version = self._version_at(row, at_ms)
+                if version is None:
+                    continue
+                versions[row.table_id] = version
+            there.append(row)
+        named = by_name(there)
+        return CatalogSnapshot(
+            self._open, {name: (row, versions[row.table_id]) for name, row in named.items()}
+        )
+
+    def _version_at(self, row: TableRow, at_ms: int) -> int | None:
+        """Return the version that a table's log had at a time; None: there was no table."""
+        is_optional = row.dropped_ms is not None  # Its folder may be gone.
+        try:
+            latest = self._open(row, None)
+            is_optional = is_optional or row.created_ms > at_ms
+            if latest.timestamp_ms is not None and latest.timestamp_ms <= at_ms:
+                return latest.version
+            return latest.at(timestamp=at_ms).version
+        except NotFoundError:
+            if is_optional:
+                return None
+            raise
 
     def follow(
         self, *, token: str | None = None, timeout_s: float | None = None, poll_s: float = 1.0
@@ -654,7 +691,21 @@ class Catalog:
             return dict(self._options)
         return self.storage_options()
 
+    def _open_dropped(self, row: TableRow, version: int | None) -> Table:
+        """Open a dropped table, which can be read, but not changed through the catalog."""
+        store = open_store(row.location, self._options)
+        if row.managed is not None:
+            database = replace(self._database, sees_dropped=True)
+            store = ManagedStore(store, database, row.table_id, is_dropped=True)
+        table = open_table(store, version, engine=self._engine)
+        if table.snapshot.metadata.id != row.table_id:
+            raise _replaced(row)
+        return table_at(replace(context_of(table), time_zone=self._time_zone), table.snapshot)
+
     def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
+        if row.dropped_ms is not None:
+            assert not isinstance(version, str)
+            return self._open_dropped(row, version)
         if row.managed == LEAVING:
             self._finish_release(row)
             row = self._row(row.name)
@@ -680,11 +731,7 @@ class Catalog:
                     )
             raise
         if table.snapshot.metadata.id != row.table_id:
-            raise NotFoundError(
-                path=row.location,
-                reason=f"another table has replaced {row.name} in its folder",
-                remedy="Drop the name, and register the folder",
-            )
+            raise _replaced(row)
         is_taken = row.managed is None and managed_kind(table.snapshot) is not None
         if is_taken and self._finished_taking_in(row):
             return self._open(self._row(row.name), version, branch)
@@ -743,7 +790,7 @@ class Catalog:
         AlreadyExistsError
             It is. A vacuum or a purge of one would delete files of the other.
         """
-        for row in (*self._database.tables(), *self._database.tables(dropped=True)):
+        for row in self._database.all_tables():
             if row.table_id != table_id and _overlap(row.location, location):
                 raise AlreadyExistsError(
                     path=location,
@@ -756,8 +803,8 @@ class Catalog:
     def _place_of(self, name: str) -> str:
         """Return a folder for a new table: that of its name, unless a table is there already."""
         place = f"{self._location.rstrip('/')}/{name}"  # Not nested: a.b is no folder in a.
-        rows = (*self._database.tables(), *self._database.tables(dropped=True))
-        if place in {row.location for row in rows} or Table.exists(place, self._options):
+        known = {row.location for row in self._database.all_tables()}
+        if place in known or Table.exists(place, self._options):
             return f"{place}-{REAL.uuid()[:8]}"
         return place
 
@@ -793,6 +840,16 @@ def _location_of(
     )
 
 
+def _in_ms(days: object, argument: str) -> int:
+    if not isinstance(days, int | float) or not 0 <= days < _MOST_DAYS:
+        raise InvalidInputError(
+            argument=argument,
+            reason=f"{days!r} is not a number of days",
+            remedy="Pass a number from 0 on",
+        )
+    return int(days * _DAY_MS)
+
+
 def _overlap(one: str, other: str) -> bool:
     """Return whether two places are the same, or one is inside the other. Pure."""
     a, b = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
@@ -807,6 +864,14 @@ def _require_managed(managed: object) -> None:
             remedy="With 'writes' every engine can read the table, with 'all' only through the "
             "catalog",
         )
+
+
+def _replaced(row: TableRow) -> NotFoundError:
+    return NotFoundError(
+        path=row.location,
+        reason=f"another table has replaced {row.name} in its folder",
+        remedy="Drop the name, and register the folder",
+    )
 
 
 def _exists(name: str) -> AlreadyExistsError:

@@ -11,6 +11,7 @@ from typing import Any
 
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError
+from txlog.catalog.moment import by_name
 from txlog.store.catalog_database import CatalogDatabase, RatifiedCommit, TableRow
 from txlog.table.table import Table
 
@@ -85,8 +86,9 @@ def _changes(
 
 
 def _rows(database: CatalogDatabase) -> dict[str, TableRow]:
-    """Return the tables by id; a purged table is none of them."""
-    return {row.table_id: row for row in (*database.tables(dropped=True), *database.tables())}
+    """Return the tables by id, with unique names; a purged table is none of them."""
+    named = by_name(database.all_tables())
+    return {row.table_id: row._replace(name=name) for name, row in named.items()}
 
 
 def _change(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,18 @@ from txlog.store.catalog_database import TableRow
 from txlog.table.table import Table
 
 _LONGEST_NAME = 400
+
+
+def by_name(rows: Iterable[TableRow]) -> dict[str, TableRow]:
+    """Return tables by unique names: a dropped one whose name another has is `NAME@ID`. Pure."""
+    found: dict[str, TableRow] = {}
+    folded: set[str] = set()
+    for row in rows:
+        name = row.name if row.name.casefold() not in folded else f"{row.name}@{row.table_id}"
+        if row.name.isprintable():  # One that is being purged has no name.
+            found[name] = row
+            folded.add(name.casefold())
+    return found
 
 
 @dataclass(frozen=True)

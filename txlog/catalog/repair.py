@@ -70,8 +70,7 @@ class Recovery:
         self._database = database
         self._catalog_id = catalog_id
         self._store_of = store_of
-        rows = (*database.tables(), *database.tables(dropped=True))
-        self._rows = {row.table_id: row for row in rows}
+        self._rows = {row.table_id: row for row in database.all_tables()}
         self._logs: dict[str, _Log | None] = {}
         self._pending: deque[tuple[str, int, TransactionGroup]] = deque()
 

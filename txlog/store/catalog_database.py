@@ -24,6 +24,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     not_installed,
 )
+from txlog.base.moments import moment_text
 from txlog.base.texts import without_secrets
 from txlog.store.cloud_options import without_options
 
@@ -36,6 +37,7 @@ LEAVING = "leaving"
 Ratification = Literal["ratified", "lost", "recorded"]
 
 _FORMAT = "1"
+_PRUNED = ("pruned_sequence", "pruned_ms")  # Facts: up to where commits were forgotten.
 _LOCK_S = 30.0  # How long SQLite waits for another process that writes.
 
 
@@ -160,6 +162,7 @@ class CatalogDatabase:
     """
 
     url: str = field(repr=False)
+    sees_dropped: bool = False  # Whether `ratified` answers for dropped tables, too.
 
     @property
     def place(self) -> str:
@@ -222,6 +225,13 @@ class CatalogDatabase:
         with self._reading() as run:
             found = run(rows.select().where(is_chosen).order_by(rows.c.name)).all()
         return [_table_row(row) for row in found]
+
+    def all_tables(self) -> list[TableRow]:
+        """Return all tables at one moment, also the dropped ones, which come last; by name."""
+        rows = self._database.tables
+        with self._reading() as run:
+            found = run(rows.select().order_by(rows.c.name)).all()
+        return sorted(map(_table_row, found), key=lambda row: row.dropped_ms is not None)
 
     def table(self, name: str) -> TableRow | None:
         """Return the table with a name, in any case, or None."""
@@ -384,7 +394,10 @@ class CatalogDatabase:
         query = joined.select().with_only_columns(*columns).where(rows.c.table_id == table_id)
         with self._reading() as run:
             found = run(query).all()
-        if not found or found[0].latest_version is None or found[0].dropped_ms is not None:
+        is_gone = not found or (
+            found[0].dropped_ms is not None and not self.sees_dropped
+        )
+        if is_gone or found[0].latest_version is None:
             raise NotFoundError(
                 path=self.place,
                 reason=f"the catalog does not manage the table with id {table_id}: it was dropped "
@@ -517,6 +530,11 @@ class CatalogDatabase:
         """Return the first ratified commits after a sequence number, in order.
 
         The commits of one transaction are returned together.
+
+        Raises
+        ------
+        NotFoundError
+            Some of them were forgotten (`prune`).
         """
         rows = self._database.commits
         query = rows.select().where(rows.c.sequence > sequence).order_by(
@@ -528,6 +546,14 @@ class CatalogDatabase:
                 last = rows.select().where(rows.c.sequence == found[-1].sequence)
                 found = [row for row in found if row.sequence < found[-1].sequence]
                 found += run(last.order_by(rows.c.table_id, rows.c.version)).all()
+            pruned = self._pruned(run)[0]  # Read last: what was deleted before is in it.
+        if sequence < pruned:
+            raise NotFoundError(
+                path=self.place,
+                reason=f"the catalog has forgotten changes after number {sequence}, as far as "
+                f"{pruned}",
+                remedy="Read the tables as they are now, and follow the catalog from now on",
+            )
         names = RatifiedCommit._fields
         return [RatifiedCommit(*(getattr(row, name) for name in names)) for row in found]
 
@@ -537,14 +563,72 @@ class CatalogDatabase:
             return int(run(self._database.clock.select()).one().sequence)
 
     def versions_at(self, at_ms: int) -> dict[str, int]:
-        """Return the last version of each managed table that was ratified up to a time."""
+        """Return the last version of each managed table that was ratified up to a time.
+
+        Raises
+        ------
+        NotFoundError
+            Commits of that time were forgotten (`prune`).
+        """
         from sqlalchemy import func
 
         rows = self._database.commits
         query = rows.select().with_only_columns(rows.c.table_id, func.max(rows.c.version))
         with self._reading() as run:
             found = run(query.where(rows.c.at_ms <= at_ms).group_by(rows.c.table_id)).all()
+            pruned_ms = self._pruned(run)[1]  # Read last, as above.
+        if at_ms < pruned_ms:
+            raise NotFoundError(
+                path=self.place,
+                reason=f"the catalog has forgotten which versions were there before "
+                f"{moment_text(pruned_ms)}",
+                remedy="Choose a later time, or open one table as of that time with its method at",
+            )
         return {table_id: int(version) for table_id, version in found}
+
+    def prune(self, before_ms: int) -> int:
+        """Forget ratified commits up to a time; return how many.
+
+        What stays: each commit that is not known to be published, and the last one of each table up
+        to that time, so `versions_at` answers for all later times.
+        """
+        from sqlalchemy import func
+
+        database = self._database
+        commits = database.commits
+        kept = commits.alias()
+        last = (
+            kept.select()
+            .with_only_columns(func.max(kept.c.version))
+            .where(kept.c.table_id == commits.c.table_id, kept.c.at_ms <= before_ms)
+            .scalar_subquery()
+        )
+        is_old = (
+            (commits.c.at_ms <= before_ms) & commits.c.staged.is_(None) & (commits.c.version < last)
+        )
+        with self._changing() as run:
+            run(database.clock.update().values(at_ms=database.clock.c.at_ms))  # It locks the row.
+            query = commits.select().with_only_columns(func.max(commits.c.sequence))
+            newest = run(query.where(is_old)).scalar()
+            if newest is None:
+                return 0
+            count = run(commits.delete().where(is_old)).rowcount
+            before = self._pruned(run)
+            facts = database.facts
+            run(facts.delete().where(facts.c.name.in_(_PRUNED)))
+            now = (max(before[0], newest), max(before[1], before_ms))
+            values = zip(_PRUNED, now, strict=True)
+            run(facts.insert(), [{"name": name, "value": str(value)} for name, value in values])
+            return int(count)
+
+    def _pruned(self, run: Callable[..., Any]) -> tuple[int, int]:
+        """Return the last sequence number and the time up to which commits were forgotten."""
+        facts = self._database.facts
+        found = {
+            row.name: int(row.value)
+            for row in run(facts.select().where(facts.c.name.in_(_PRUNED))).all()
+        }
+        return found.get(_PRUNED[0], 0), found.get(_PRUNED[1], 0)
 
     def _tick(self, run: Callable[..., Any]) -> tuple[int, int]:
         """Return the next number in the order of ratifications, and its time."""

@@ -54,6 +54,7 @@ class ManagedStore(ForwardingStore):
     database: CommitCatalog
     table_id: str
     is_last: bool = False  # Whether the catalog lets the table out with the next commit.
+    is_dropped: bool = False  # Whether the catalog dropped the table, which then is only read.
 
     @property
     def is_managed(self) -> bool:  # type: ignore[override]
@@ -153,6 +154,12 @@ class ManagedStore(ForwardingStore):
         latest = known.latest_version
         if version <= latest:
             return "exists"
+        if self.is_dropped:
+            raise NotFoundError(
+                path=self.root,
+                reason="the table was dropped",
+                remedy="Bring it back with the catalog's method undrop",
+            )
         if known.is_leaving:
             raise NotFoundError(
                 path=self.root,
@@ -183,6 +190,13 @@ class ManagedStore(ForwardingStore):
         except TxlogError:  # Who cannot write, reads the staged bytes.
             return answer._replace(staged=staged)
         return answer._replace(staged={})
+
+    def note_published(self) -> None:
+        """Publish what is ratified, and record it, so that a clean-up of the catalog forgets it."""
+        known = self.database.ratified(self.table_id)
+        left = self._published().staged
+        if done := [version for version in known.staged if version not in left]:
+            self.database.published(self.table_id, done)
 
     def _is_public(self, version: int, staged: str) -> bool:
         return not is_there(self.inner, log_path(staged)) and is_there(

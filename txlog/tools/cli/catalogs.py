@@ -100,13 +100,16 @@ def undrop(
 @catalog.command()
 def purge(
     retention_days: Annotated[float, typer.Option(min=0, help="Keep younger ones.")] = 7.0,
+    history_days: Annotated[
+        float, typer.Option(min=0, help="Remember this long when versions were committed.")
+    ] = 30.0,
     delete_files: Annotated[
         bool, typer.Option("--delete-files", help="Do it. Default: only say which tables.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Forget dropped tables, and delete the files of those in the catalog's folder."""
-    names = chosen().purge(retention_days, dry_run=not delete_files)
+    """Forget dropped tables with the files of those in the catalog's folder, and old history."""
+    names = chosen().purge(retention_days, history_days=history_days, dry_run=not delete_files)
     said = f"{', '.join(names) or 'no table'} {'was' if delete_files else 'would be'} purged"
     _say({"tables": names, "dry_run": not delete_files}, said, json)
 
