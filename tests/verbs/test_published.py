@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, execute, rehearsing
 from txlog.extend import context_of
-from txlog.snapshot.branches import Branch, Registry, registry_of
+from txlog.snapshot.branches import PAGE_BRANCHES, Branch, Registry, registry_of
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.branches import BranchStore
@@ -562,11 +563,18 @@ class Many(Operation):
     name = "MANY"
 
     def intent(self, base: Snapshot) -> Intent:
-        entries = (
-            Branch(f"{number:08d}-0000-4000-8000-000000000000", f"n{number}", number % 2, 2)
+        entries = [
+            Branch(
+                f"{number:08d}-0000-4000-8000-000000000000",
+                f"n{number}",
+                number % 2,
+                2,
+                page=number // PAGE_BRANCHES,
+            )
             for number in range(10_000)
-        )
-        return _registered(base, self.name, Registry(tuple(entries)), {})
+        ]
+        intent = _registered(base, self.name, Registry(), entries[-1], {})
+        return replace(intent, domains=Registry(tuple(entries)).to_domains(Registry()))
 
 
 @pytest.mark.spec("BRA-12")
