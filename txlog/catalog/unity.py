@@ -269,7 +269,9 @@ class UnityCatalog(Catalog):
         """Raise `UnsupportedFeatureError`."""
         raise self._lacking("undrop", _NO_UNDROP)
 
-    def purge(self, retention_days: float = 0, *, dry_run: bool = True) -> NoReturn:
+    def purge(
+        self, retention_days: float = 0, *, history_days: float = 0, dry_run: bool = True
+    ) -> NoReturn:
         """Raise `UnsupportedFeatureError`."""
         raise self._lacking("purge", "The server deletes the files of managed tables itself")
 
