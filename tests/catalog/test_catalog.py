@@ -271,7 +271,25 @@ def test_a_catalog_keeps_its_location(catalog: Catalog, tmp_path: Path) -> None:
         Catalog("sqlite://")
 
 
-@pytest.mark.parametrize("database", ["no-such-dialect://x", 7, "", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["a?b", "a#b", "a%20b", "a%3Fb", "a b+c&d=e;f", "über", "a@b:c", "?mode=ro"]
+)
+def test_a_database_may_have_any_file_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    made = Catalog(folder / f"{name}.db")
+    made.create_table("t", SCHEMA, managed="writes").append(rows((1, 1)))
+    assert (folder / f"{name}.db").is_file()
+    assert len(list(tmp_path.iterdir())) == 1
+    assert {one.name for one in folder.iterdir()} <= {f"{name}.db", f"{name}.db-journal", "t"}
+    opened = txlog.Table(
+        folder / "t", storage_options=pickle.loads(pickle.dumps(made)).storage_options()
+    )
+    opened.append(rows((2, 2)))
+    assert content(Catalog(folder / f"{name}.db").table("t")) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("database", ["no-such-dialect://x", 7, "", "a\0b", "\udcff"])
 def test_a_wrong_database_is_named(database: Any) -> None:
     with pytest.raises(TxlogError, match="database"):
         Catalog(database)

@@ -23,7 +23,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     require_texts,
 )
-from txlog.base.texts import without_secrets
+from txlog.base.texts import is_unicode, without_secrets
 from txlog.base.threads import Engine
 from txlog.catalog.moment import CatalogSnapshot, by_name, require_name
 from txlog.commit.app_versions import AppVersion, require_app_version
@@ -41,6 +41,8 @@ from txlog.store.catalog_database import (
     CatalogDatabase,
     Managed,
     TableRow,
+    path_of,
+    url_of,
 )
 from txlog.store.managed import ManagedStore, PublishedStore
 from txlog.store.open import open_store
@@ -818,11 +820,11 @@ def _url_of(database: str | os.PathLike[str]) -> str:
             remedy='Pass the path of a file, such as "lake.db", or a URL of SQLAlchemy',
         )
     text = os.fspath(database)
-    if not isinstance(text, str) or not text.strip() or "\0" in text:
+    if not isinstance(text, str) or not text.strip() or "\0" in text or not is_unicode(text):
         raise InvalidInputError(argument="database", reason=f"{text!r} is not a path or a URL")
     if "://" in text:
         return text
-    return f"sqlite:///{Path(text).expanduser().absolute()}"
+    return url_of(str(Path(text).expanduser().absolute()))
 
 
 def _location_of(
@@ -831,8 +833,9 @@ def _location_of(
     """Return the location of a new catalog; by default the folder of its SQLite file."""
     if location is not None:
         return open_store(location, options).root
-    if url.startswith("sqlite:////"):
-        return open_store(Path(url.removeprefix("sqlite:///")).parent).root
+    path = path_of(url)
+    if path is not None and Path(path).is_absolute():
+        return open_store(Path(path).parent).root
     raise InvalidInputError(
         argument="location",
         reason="the catalog is new, and its database is not a file",

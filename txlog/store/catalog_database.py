@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
+from urllib.parse import quote, unquote
 
 from txlog.base.effects import REAL
 from txlog.base.errors import (
@@ -37,6 +38,7 @@ LEAVING = "leaving"
 Ratification = Literal["ratified", "lost", "recorded"]
 
 _FORMAT = "1"
+_SQLITE = "sqlite:///"
 _PRUNED = ("pruned_sequence", "pruned_ms")  # Facts: up to where commits were forgotten.
 _LOCK_S = 30.0  # How long SQLite waits for another process that writes.
 
@@ -739,9 +741,12 @@ def _opened(url: str) -> _Database:
     from sqlalchemy.pool import NullPool
 
     try:
-        is_sqlite = sql.make_url(url).get_backend_name() == "sqlite"
+        path = path_of(url)
+        # SQLAlchemy decodes the path of a URL in some of its versions.
+        named = sql.make_url(url) if path is None else sql.URL.create("sqlite", database=path)
+        is_sqlite = named.get_backend_name() == "sqlite"
         given = {"connect_args": {"timeout": _LOCK_S}} if is_sqlite else {}
-        engine = sql.create_engine(url, poolclass=NullPool, **given)
+        engine = sql.create_engine(named, poolclass=NullPool, **given)
     except Exception as error:
         raise InvalidInputError(
             argument="catalog",
@@ -799,6 +804,19 @@ def _opened(url: str) -> _Database:
             sql.Column("at_ms", long, nullable=False),
         ),
     )
+
+
+def url_of(path: str) -> str:
+    """Return the URL of an SQLite file. Characters that have a meaning in URLs are encoded."""
+    for mark in "%?#":
+        path = path.replace(mark, quote(mark))
+    return _SQLITE + path
+
+
+def path_of(url: str) -> str | None:
+    """Return the path in the URL of an SQLite file; None for other URLs, or with parameters."""
+    path = url.removeprefix(_SQLITE)
+    return None if path == url or not path or "?" in path else unquote(path)
 
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:
