@@ -282,9 +282,8 @@ def test_a_database_may_have_any_file_name(tmp_path: Path, name: str) -> None:
     assert (folder / f"{name}.db").is_file()
     assert len(list(tmp_path.iterdir())) == 1
     assert {one.name for one in folder.iterdir()} <= {f"{name}.db", f"{name}.db-journal", "t"}
-    opened = txlog.Table(
-        folder / "t", storage_options=pickle.loads(pickle.dumps(made)).storage_options()
-    )
+    opened = txlog.Table(folder / "t", storage_options=made.storage_options())
+    pickle.loads(pickle.dumps(opened)).append(rows((3, 3)))
     opened.append(rows((2, 2)))
     assert content(Catalog(folder / f"{name}.db").table("t")) == [(1, 1), (2, 2), (3, 3)]
 

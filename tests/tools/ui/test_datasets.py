@@ -153,11 +153,11 @@ def test_a_folder_of_data_sets_may_be_all_that_is_shown(tmp_path: Path) -> None:
     Datasets(tmp_path / "sets").create("a", "TABLE", rows("x"))
     places = Places([str(tmp_path / "sets")])
     assert places.find_all() == []
-    assert [one.name for one in places.catalogs.values()] == ["sets"]
+    assert [one.name for one in places.folders.values()] == ["sets"]
     (tmp_path / "sets" / "data" / "none").mkdir()
     other = Places([str(txlog.write(tmp_path / "t" / "ledger", rows("x")).uri)])
     assert len(other.find_all()) == 1  # The name alone makes no ledger.
-    assert other.catalogs == {}
+    assert other.folders == {}
     for name in ("ledger2", "data/mine", "sets/mine"):  # They belong to no data set.
         txlog.write(tmp_path / "sets" / name, rows("x"))
     assert [one.name for one in places.find_all()] == ["data/mine", "ledger2", "sets/mine"]

@@ -31,7 +31,7 @@ from txlog.tools.cli.output import (
     print_table,
     print_text,
 )
-from txlog.tools.cli.tables import opened
+from txlog.tools.cli.tables import opened, shown
 
 examine = typer.Typer()
 
@@ -134,11 +134,13 @@ def report(
 @examine.command()
 def ui(
     tables: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="TABLE|FOLDER...", help="Tables, or folders that contain tables or data sets."
+            metavar="TABLE|FOLDER|CATALOG...",
+            help="Tables, folders that contain tables or data sets, or the SQLite file of a "
+            "catalog. Default: all tables of --catalog.",
         ),
-    ],
+    ] = None,
     port: Annotated[int, typer.Option(help="0: any free port.")] = 8765,
     write: Annotated[
         bool, typer.Option("--write", help="Offer forms that create and delete pins.")
@@ -149,18 +151,19 @@ def ui(
     """Show tables in a browser on this machine, until Ctrl-C: rows, versions, files, a report."""
     from txlog.tools.ui.server import serve
 
-    def tell(url: str, count: int, catalogs: int) -> None:
+    def tell(url: str, count: int, folders: int) -> None:
         if json:
-            print_json({"url": url, "tables": count, "dataset_folders": catalogs})
+            print_json({"url": url, "tables": count, "dataset_folders": folders})
         else:
             text = f"{count} table{'s' if count != 1 else ''}"
-            if catalogs:
-                text += f" and {catalogs} folder{'s' if catalogs > 1 else ''} of data sets"
+            if folders:
+                text += f" and {folders} folder{'s' if folders > 1 else ''} of data sets"
             print_text(f"{text} at {url}\nCtrl-C ends it.")
         sys.stdout.flush()
 
     opens = not no_open and not json and sys.stdout.isatty()
-    serve(tables, port=port, writes=write, opens=opens, tell=tell)
+    uris, catalog = shown(tables or [])
+    serve(uris, catalog=catalog, port=port, writes=write, opens=opens, tell=tell)
 
 
 @examine.command()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,41 @@ def catalog() -> Catalog:
 def named() -> Catalog | None:
     """Return the catalog of the command that runs, or None."""
     return _catalog.get()
+
+
+def shown(given: Sequence[str]) -> tuple[list[str], Catalog | None]:
+    """Return folders and tables for the pages, and the catalog whose tables they show by name.
+
+    Raises
+    ------
+    InvalidInputError
+        Nothing is to be shown, or there are two catalogs.
+    """
+    files = [one for one in given if is_database(one)]
+    found = named()
+    if len(files) + (found is not None) > 1:
+        raise InvalidInputError(
+            argument="catalog",
+            reason="the pages show one catalog, and several were named",
+            remedy="Start txlog ui once for each of them",
+        )
+    if files:
+        found = Catalog(files[0])
+    others = [one for one in given if one not in files and not (found and one in found)]
+    if not given and found is None:
+        raise InvalidInputError(
+            argument="tables",
+            reason="no table, folder or catalog was named",
+            remedy="Write txlog ui FOLDER, or txlog ui lake.db",
+        )
+    return others, found
+
+
+def is_database(path: str) -> bool:
+    """Return whether a path is that of an SQLite file."""
+    with suppress(OSError, ValueError), Path(path).open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+    return False
 
 
 def place_of(table: str) -> tuple[str, dict[str, Any] | None]:

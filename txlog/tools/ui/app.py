@@ -24,7 +24,7 @@ from txlog.base.threads import Threads
 from txlog.base.thresholds import Threshold
 from txlog.tools.report.page import Report, chart_library, file_text, report_in_words, templates
 from txlog.tools.ui import datasets, pages
-from txlog.tools.ui.cells import Cell, grid, link
+from txlog.tools.ui.cells import Cell, Head, grid, link
 from txlog.tools.ui.guard import App, Guard, form_secret, is_form_secret
 from txlog.tools.ui.pages import Visit
 from txlog.tools.ui.places import Place, Places
@@ -51,7 +51,7 @@ _STATIC: dict[str, Callable[[], str]] = {
     "vega.js": chart_library,
 }
 
-Key = Annotated[str, Path(max_length=80)]
+Key = Annotated[str, Path(max_length=120)]
 Text = Annotated[str | None, Query(max_length=20_000)]
 Short = Annotated[str | None, Query(max_length=200)]
 Number = Annotated[int, Path(ge=1, le=2**53)]
@@ -122,7 +122,7 @@ class Site:
         """Return a page of a table: its template, filled with `show(visit)` and the parameters."""
         visit = self.visit(key, version)
         current = "rows" if name == "explain" else name
-        damage = self.places.damages.get(visit.place.uri)
+        damage = self.places.damages.get(visit.place.key)
         status = 200
         try:
             shown = show(visit, **asked)
@@ -139,7 +139,11 @@ class Site:
             current=current,
             title=NAMES[current],
             home=pages.address(visit.place, version=visit.asked),
-            links=[(visit.address(step), label, step) for step, label in NAMES.items()],
+            links=[
+                (visit.address(step), label, step)
+                for step, label in NAMES.items()
+                if step != "pins" or visit.place.branch is None  # A branch has no pins.
+            ],
             secret=form_secret(self._token),
             **(asked | shown),
         )
@@ -148,8 +152,8 @@ class Site:
         self, step: str, key: str, number: int, show: Callable[..., dict[str, Any]], **asked: Any
     ) -> Response:
         """Return a page of a data set, as `of_table` does."""
-        place, catalog = self.places.find_catalog(key)
-        visit = datasets.Visit(self.places, place, catalog, catalog.dataset(number))
+        place, folder = self.places.find_folder(key)
+        visit = datasets.Visit(self.places, place, folder, folder.dataset(number))
         status = 200
         try:
             shown = show(visit, **asked)
@@ -177,7 +181,7 @@ class Site:
                 one.table, pages.SAMPLE, lambda remedy: pages.told(remedy, one.place.uri)
             )
 
-        key = (visit.place.uri, visit.table.version)
+        key = (visit.place.key, visit.table.version)
         return self.places.reports.get(key, lambda: made_for(visit))
 
     def table_row(self, place: Place) -> list[Cell]:
@@ -259,27 +263,39 @@ def _add_errors(app: FastAPI, site: Site) -> None:
 
 def _add_tables(app: FastAPI, site: Site) -> None:
     @app.get("/")
-    def tables(q: Short = None, offset: Offset = 0) -> Response:
+    def tables(q: Short = None, namespace: Short = None, offset: Offset = 0) -> Response:
         found = site.places.find_all()
         chosen = [place for place in found if (q or "").lower() in place.name.lower()]
+        if namespace:
+            chosen = [place for place in chosen if pages.is_in(place, namespace)]
         some = chosen[offset : offset + _TABLES_AT_ONCE]
-        catalogs = [
+        folders = [
             [Cell(one.name, "", f"/datasets/{one.key}")]
-            for one in sorted(site.places.catalogs.values(), key=lambda one: one.name)
+            for one in sorted(site.places.folders.values(), key=lambda one: one.name)
         ]
+        namespaces = [
+            [
+                Cell(one, "", link("/", namespace=one)),
+                Cell(str(sum(pages.is_in(place, one) for place in found)), "n"),
+            ]
+            for one in site.places.namespaces()
+        ]
+        asked = {"q": q, "namespace": namespace}
         after, before = offset + _TABLES_AT_ONCE, max(0, offset - _TABLES_AT_ONCE)
         return site.page(
             "tables",
             title="Tables",
             q=q,
+            namespace=namespace,
             total=len(found),
             grid=grid("Tables", pages.TABLE_HEADS, list(_OPENING.map(site.table_row, some))),
-            catalogs=grid("Folders of data sets", ["Folder"], catalogs),
+            namespaces=grid("Namespaces", ["Namespace", Head("Tables", style="n")], namespaces),
+            folders=grid("Folders of data sets", ["Folder"], folders),
             is_complete=site.places.is_complete,
             first=offset + 1 if some else 0,
             last=offset + len(some),
-            before=link("/", q=q, offset=before) if offset else None,
-            after=link("/", q=q, offset=after) if after < len(chosen) else None,
+            before=link("/", **asked, offset=before) if offset else None,
+            after=link("/", **asked, offset=after) if after < len(chosen) else None,
         )
 
     @app.get("/static/{name}")
@@ -292,11 +308,11 @@ def _add_tables(app: FastAPI, site: Site) -> None:
 
 def _add_datasets(app: FastAPI, site: Site) -> None:
     @app.get("/datasets/{key}")
-    def catalog(key: Key, after: Count = None) -> Response:
-        place, found = site.places.find_catalog(key)
+    def listed(key: Key, after: Count = None) -> Response:
+        place, found = site.places.find_folder(key)
         uri, home = without_secrets(place.uri), f"/datasets/{place.key}"
-        shown = datasets.catalog(place, found, after=after)
-        return site.page("catalog", place=place, title="Data sets", uri=uri, home=home, **shown)
+        shown = datasets.listed(place, found, after=after)
+        return site.page("datasets", place=place, title="Data sets", uri=uri, home=home, **shown)
 
     @app.get("/datasets/{key}/{number}")
     def commits(key: Key, number: Number, offset: Offset = 0) -> Response:
@@ -315,7 +331,7 @@ def _add_datasets(app: FastAPI, site: Site) -> None:
 def _add_pages(app: FastAPI, site: Site) -> None:
     @app.get("/tables/{key}")
     def overview(key: Key, version: Short = None) -> Response:
-        return site.of_table("", key, version, pages.overview)
+        return site.of_table("", key, version, lambda one: pages.overview(one, site.places))
 
     @app.get("/tables/{key}/rows")
     def rows(
@@ -391,7 +407,7 @@ def _add_pins(app: FastAPI, site: Site) -> None:
             raise InvalidInputError(
                 argument="version", reason=f"{version!r} is not a version number"
             )
-        table = Table(place.uri)
+        table = Table(place.uri, storage_options=site.places.options(place))
         table.pins.create(fields.get("name", ""), version, fields.get("reason") or None)
         return RedirectResponse(pages.address(place, "pins"), 303)
 
@@ -399,5 +415,6 @@ def _add_pins(app: FastAPI, site: Site) -> None:
     def delete_pin(key: Key, fields: Fields) -> Response:
         site.require_form(fields)
         place = site.places.find(key)
-        Table(place.uri).pins.delete(fields.get("name", ""))
+        table = Table(place.uri, storage_options=site.places.options(place))
+        table.pins.delete(fields.get("name", ""))
         return RedirectResponse(pages.address(place, "pins"), 303)

@@ -22,11 +22,11 @@ NAMES = {"": "Commits", "sets": "Training sets", "lineage": "Lineage"}
 
 @dataclass(frozen=True)
 class Visit:
-    """A data set of a catalog that a page shows."""
+    """A data set that a page shows."""
 
     places: Places
-    place: Place  # Of the catalog.
-    catalog: Datasets
+    place: Place  # Of the folder of data sets.
+    folder: Datasets
     dataset: Dataset
 
     def address(self, page: str = "", **parameters: Any) -> str:
@@ -40,8 +40,8 @@ def dataset_address(place: Place, number: int, page: str = "", **parameters: Any
     return link(f"/datasets/{place.key}/{number}{step}", **parameters)
 
 
-def catalog(place: Place, opened: Datasets, *, after: int | None) -> Page:
-    """Return one page of the data sets of a catalog whose numbers are greater than `after`."""
+def listed(place: Place, opened: Datasets, *, after: int | None) -> Page:
+    """Return one page of the data sets of a folder whose numbers are greater than `after`."""
     found = opened.list(PAGE_ROWS + 1, after)
     shown = found[:PAGE_ROWS]
     more = shown[-1].dataset_id if len(found) > PAGE_ROWS else None
@@ -74,7 +74,7 @@ def commits(visit: Visit, *, offset: int) -> Page:
     names = _names_of(summary.names)
     newest = summary.commits[::-1]
     shown = newest[offset : offset + PAGE_ROWS + 1]
-    uri = f"{visit.catalog.root.rstrip('/')}/data/{summary.uuid}"
+    uri = f"{visit.folder.root.rstrip('/')}/data/{summary.uuid}"
     table = visit.places.at_uris([uri])[0]
     facts = [
         ("Description", summary.description),

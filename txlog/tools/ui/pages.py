@@ -26,7 +26,7 @@ from txlog.tools.ui.cells import (
     rows_grid,
     shortened,
 )
-from txlog.tools.ui.places import Place
+from txlog.tools.ui.places import Place, Places
 from txlog.tools.ui.schemas import columns_of, metadata_changes
 
 PAGE_ROWS = 50
@@ -74,16 +74,24 @@ def names_of(text: str | None) -> list[str] | None:
     return [name.strip() for name in (text or "").split(",") if name.strip()] or None
 
 
-def overview(visit: Visit) -> Page:
-    """Return the overview of a table: figures, properties, and the allowed verbs."""
+def is_in(place: Place, namespace: str) -> bool:
+    """Return whether a table is in a namespace of the catalog, or in one below it."""
+    return place.is_named and place.name.casefold().startswith(f"{namespace.casefold()}.")
+
+
+def overview(visit: Visit, places: Places) -> Page:
+    """Return the overview of a table: figures, branches, properties, and the allowed verbs."""
     table = visit.table
     files = table.files(["size_bytes", "num_deleted"])
     metadata, protocol = table.metadata, table.protocol
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    pinned = [pin.name for pin in table.pins.list().values() if pin.version == table.version]
+    is_main = visit.place.branch is None  # A branch has no pins.
+    pins = table.pins.list().values() if is_main else ()
+    pinned = [pin.name for pin in pins if pin.version == table.version]
     indexes = [one[len(_INDEX) :] for one in table.properties if one.startswith(_INDEX)]
     facts = [
         ("Name", metadata.name),
+        ("Branch", visit.place.branch),
         ("Description", metadata.description),
         ("Version", f"{table.version}, made {time_text(table.timestamp_ms)}"),
         ("Pinned as", ", ".join(pinned)),
@@ -103,6 +111,11 @@ def overview(visit: Visit) -> Page:
             ("deleted rows in files", number_text(pc.sum(files["num_deleted"]).as_py() or 0)),
         ],
         "facts": [(name, value) for name, value in facts if value],
+        "branches": grid(
+            "Branches",
+            ["Branch", Head("Base", style="n"), Head("Version", style="n")],
+            _branches(visit, places) if is_main else [],
+        ),
         "properties": grid(
             "Properties",
             ["Property", "Value"],
@@ -117,6 +130,21 @@ def overview(visit: Visit) -> Page:
             ],
         ),
     }
+
+
+def _branches(visit: Visit, places: Places) -> list[list[Cell]]:
+    """Return a row for each open branch of a table, as it is now."""
+    opened = {place.branch: place for place in places.branches(visit.place)}
+    listed = visit.table.at().branches.list().to_pylist() if opened else []
+    return [
+        [
+            Cell(row["name"], "", address(opened[row["name"]])),
+            Cell(number_text(row["base_version"]), "n", visit.at(row["base_version"])),
+            Cell(number_text(row["version"]), "n"),
+        ]
+        for row in listed
+        if row["status"] == "open" and row["name"] in opened
+    ]
 
 
 def rows(

@@ -1,4 +1,4 @@
-"""Find the tables and data sets to show, at the given URIs and below them.
+"""Find the tables and data sets to show: at the given URIs and below them, and by a catalog.
 
 The URL of a page contains a key and never a path. So only tables that were found can be requested.
 """
@@ -9,19 +9,20 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeVar
 
-from txlog import Table
+from txlog import Catalog, Table
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.extend import Store, folders_in, map_many, open_sound, open_store
 from txlog.training import Datasets, is_ledger
 
 MOST_FOLDERS = 10_000  # The largest number of folders that are listed below one URI.
 _MOST_OPEN = 64  # The largest number of open tables.
-_MOST_KEPT = 8  # The largest number of open versions, catalogs and reports, which need memory.
+_MOST_KEPT = 8  # The largest number of open versions, data sets and reports, which need memory.
+_BRANCH = ".b-"  # Between the key of a table and the id of its branch.
 # The folders of the tables in a folder of data sets.
 _PART = re.compile(r"ledger|(data|sets)/[0-9a-f-]{36}(/.*)?", re.DOTALL)
 
@@ -33,8 +34,10 @@ class Place:
     """A table that pages show."""
 
     key: str  # Identifies the table in the URLs of pages.
-    name: str  # The path below the given URI, or the last part of this URI.
+    name: str  # Its name in the catalog, the path below the given URI, or its last part.
     uri: str
+    is_named: bool = False  # Whether the catalog has the table.
+    branch: str | None = None  # The branch of the table that pages show.
 
 
 class Cache:
@@ -76,16 +79,19 @@ class Places:
     ----------
     uris
         Tables, folders of data sets, and folders that contain them at any depth.
+    catalog
+        All tables of this catalog are shown by their names, and opened through it.
     """
 
-    def __init__(self, uris: Sequence[str]) -> None:
+    def __init__(self, uris: Sequence[str], catalog: Catalog | None = None) -> None:
         self._uris = list(uris)
+        self._catalog = catalog
         self._found: dict[str, Place] = {}
         self._by_uri: dict[str, Place] = {}
-        self.catalogs: dict[str, Place] = {}  # Folders of data sets, by key.
+        self.folders: dict[str, Place] = {}  # Folders of data sets, by key.
         self._newest = Cache(_MOST_OPEN)
         self._versions = Cache(_MOST_KEPT)
-        self._catalogs = Cache(_MOST_KEPT)
+        self._datasets = Cache(_MOST_KEPT)
         self.reports = Cache(_MOST_KEPT)
         self.damages: dict[str, LogCorruptError] = {}  # Why the latest version cannot be opened.
         self.is_complete = True  # False: there are more folders than were listed.
@@ -93,7 +99,7 @@ class Places:
     def find_all(self) -> list[Place]:
         """Search for tables, and return them in the order of their names.
 
-        Tables in a folder of data sets are not returned, because `catalogs` has this folder. `find`
+        Tables in a folder of data sets are not returned, because `folders` has this folder. `find`
         finds them.
 
         Raises
@@ -102,7 +108,7 @@ class Places:
             There is no table at one of the URIs, nor below it.
         """
         found: dict[str, Place] = {}
-        catalogs: dict[str, Place] = {}
+        homes_found: dict[str, Place] = {}
         listed: list[Place] = []
         self.is_complete = True
         for uri in self._uris:
@@ -124,7 +130,7 @@ class Places:
             ]
             for home in homes:
                 place = place_of(store.resolve(home.rstrip("/")), home.rstrip("/"))
-                catalogs[place.key] = place
+                homes_found[place.key] = place
             listed += [
                 place
                 for folder, place in places.items()
@@ -133,11 +139,29 @@ class Places:
                     for home in homes
                 )
             ]
+        named = self._named()
+        # A table that a folder has, too, is shown once: by its name.
+        uris = {place.uri for place in named}
+        listed = [*named, *(place for place in listed if place.uri not in uris)]
+        found |= {place.key: place for place in named}
         self._found = found
-        self._by_uri = {place.uri: place for place in found.values()}
-        self.catalogs = catalogs
+        self._by_uri = {place.uri: place for place in [*found.values(), *named]}
+        self.folders = homes_found
         by_key = {place.key: place for place in listed}
         return sorted(by_key.values(), key=lambda place: (place.name, place.uri))
+
+    def _named(self) -> list[Place]:
+        """Return the tables of the catalog."""
+        if self._catalog is None:
+            return []
+        rows = self._catalog.tables()
+        names: list[str] = rows["name"].to_pylist()
+        places = (place_of(self._catalog.location_of(name), name) for name in names)
+        return [replace(place, is_named=True) for place in places]
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces of the catalog, ascending."""
+        return [] if self._catalog is None else self._catalog.namespaces()
 
     def _is_ledger(self, place: Place) -> bool:
         """Return whether a table is the ledger of a folder of data sets."""
@@ -151,7 +175,7 @@ class Places:
             self.find_all()  # It may be new.
         return [self._by_uri.get(uri or "") for uri in uris]
 
-    def find_catalog(self, key: str) -> tuple[Place, Datasets]:
+    def find_folder(self, key: str) -> tuple[Place, Datasets]:
         """Return the folder of data sets of a key.
 
         Raises
@@ -159,24 +183,25 @@ class Places:
         NotFoundError
             None of the folders has this key.
         """
-        if key not in self.catalogs:
+        if key not in self.folders:
             self.find_all()
-        if key not in self.catalogs:
+        if key not in self.folders:
             raise NotFoundError(
                 reason="these pages do not show this folder of data sets",
                 remedy="Choose one on the first page",
             )
-        place = self.catalogs[key]
-        return place, self._catalogs.get(place.uri, lambda: Datasets(place.uri))
+        place = self.folders[key]
+        return place, self._datasets.get(place.uri, lambda: Datasets(place.uri))
 
     def find(self, key: str) -> Place:
-        """Return the table of a key.
+        """Return the table of a key, or a branch of it.
 
         Raises
         ------
         NotFoundError
-            None of the tables has this key.
+            None of the tables has this key, or the branch is closed.
         """
+        key, mark, branch_id = key.partition(_BRANCH)
         if key not in self._found:
             self.find_all()  # It may be new.
         if key not in self._found:
@@ -184,27 +209,52 @@ class Places:
                 reason="these pages do not show this table",
                 remedy="Choose one from the list of tables",
             )
-        return self._found[key]
+        place = self._found[key]
+        if not mark:
+            return place
+        for branch in self.branches(place):
+            if branch.key == f"{key}{mark}{branch_id}":
+                return branch
+        raise NotFoundError(
+            reason=f"{place.name} has no such open branch",
+            remedy="Choose one on the table's page",
+        )
+
+    def branches(self, place: Place) -> list[Place]:
+        """Return the open branches of a table."""
+        if place.branch is not None:
+            return []
+        rows = self.open(place).branches.list().to_pylist()
+        return [
+            replace(place, key=f"{place.key}{_BRANCH}{row['id']}", branch=row["name"])
+            for row in rows
+            if row["status"] == "open"
+        ]
+
+    def options(self, place: Place) -> dict[str, Any]:
+        """Return the storage options with which a table, or a branch of it, is opened."""
+        named = self._catalog.storage_options() if self._catalog and place.is_named else {}
+        return named if place.branch is None else {**named, "txlog.branch": place.branch}
 
     def open(self, place: Place, version: int | str | None = None) -> Table:
         """Return a table at a version or a pin; None: the latest version.
 
         Pages share the table, so do not refresh it.
         """
-        newest = self._newest.get(place.uri, lambda: self._sound(place.uri), _is_newest)
+        newest = self._newest.get(place.key, lambda: self._sound(place), _is_newest)
         if version is None or version == newest.version:
             return newest
         if isinstance(version, str):  # Pins move.
             return newest.at(version)
         chosen = version
-        return self._versions.get((place.uri, version), lambda: newest.at(chosen))
+        return self._versions.get((place.key, version), lambda: newest.at(chosen))
 
-    def _sound(self, uri: str) -> Table:
-        table, damage = open_sound(uri)
+    def _sound(self, place: Place) -> Table:
+        table, damage = open_sound(place.uri, self.options(place))
         if damage is None:
-            self.damages.pop(uri, None)
+            self.damages.pop(place.key, None)
         else:
-            self.damages[uri] = damage
+            self.damages[place.key] = damage
         return table
 
 

@@ -10,6 +10,7 @@ from secrets import token_urlsafe
 from threading import Thread, Timer
 from types import FrameType
 
+from txlog import Catalog
 from txlog.base.errors import InvalidInputError, not_installed
 from txlog.tools.report.page import chart_library
 from txlog.tools.ui.places import Places
@@ -21,6 +22,7 @@ _PATIENCE_S = 1.0  # After Ctrl-C, pages have this time to finish, in seconds.
 def serve(
     uris: Sequence[str],
     *,
+    catalog: Catalog | None = None,
     port: int,
     writes: bool = False,
     opens: bool = True,
@@ -34,6 +36,8 @@ def serve(
     ----------
     uris
         Tables, folders of data sets, and folders that contain them at any depth.
+    catalog
+        Its tables are shown, too, by their names.
     port
         0: any free port.
     writes
@@ -62,7 +66,7 @@ def serve(
     except ImportError as error:
         reason = f"the pages need the package {error.name}"
         raise not_installed("ui", "ui", reason) from error
-    places = Places(uris)
+    places = Places(uris, catalog)
     count = len(places.find_all())
     with listening(port) as listener:
         token = token_urlsafe(32)
@@ -86,7 +90,7 @@ def serve(
 
         # It takes seconds to load. Without the thread, the first page with charts would wait.
         Thread(target=chart_library, daemon=True).start()
-        tell(url, count, len(places.catalogs))
+        tell(url, count, len(places.folders))
         if opens:
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         Server(config).run(sockets=[listener])
