@@ -693,7 +693,7 @@ class Catalog:
             return dict(self._options)
         return self.storage_options()
 
-    def _open_dropped(self, row: TableRow, version: int | None) -> Table:
+    def _open_dropped(self, row: TableRow, version: int | str | None) -> Table:
         """Open a dropped table, which can be read, but not changed through the catalog."""
         store = open_store(row.location, self._options)
         if row.managed is not None:
@@ -706,7 +706,6 @@ class Catalog:
 
     def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
         if row.dropped_ms is not None:
-            assert not isinstance(version, str)
             return self._open_dropped(row, version)
         if row.managed == LEAVING:
             self._finish_release(row)

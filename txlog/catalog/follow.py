@@ -85,27 +85,30 @@ def _changes(
         wait_s = min(max(poll_s, _FIRST_WAIT_S), 2 * wait_s)
 
 
-def _rows(database: CatalogDatabase) -> dict[str, TableRow]:
+Named = dict[str, tuple[str, TableRow]]
+
+
+def _rows(database: CatalogDatabase) -> Named:
     """Return the tables by id, with unique names; a purged table is none of them."""
     named = by_name(database.all_tables())
-    return {row.table_id: row._replace(name=name) for name, row in named.items()}
+    return {row.table_id: (name, row) for name, row in named.items()}
 
 
 def _change(
     commits: list[RatifiedCommit],
-    rows: dict[str, TableRow],
+    rows: Named,
     catalog_id: str,
     open_table: Callable[[TableRow, int | None], Table],
 ) -> CatalogChange:
     first = commits[0]
     place = {"format": _FORMAT, "catalog": catalog_id, "after": first.sequence}
-    changed = {rows[one.table_id].name: one for one in commits}
+    changed = {rows[one.table_id][0]: one for one in commits}
     return CatalogChange(
         json.dumps(place, separators=(",", ":")),
         first.at_ms,
         first.transaction_id,
         {name: one.version for name, one in changed.items()},
-        {name: rows[one.table_id] for name, one in changed.items()},
+        {name: rows[one.table_id][1] for name, one in changed.items()},
         open_table,
     )
 

@@ -161,6 +161,19 @@ def test_the_structure_of_pages_is_sound(tmp_path: Path, monkeypatch: pytest.Mon
     assert len({*titles}) == len(titles) - 3  # There are three of rows, and one explains them.
 
 
+def test_the_structure_of_pages_of_a_catalog_is_sound(tmp_path: Path) -> None:
+    catalog = txlog.Catalog(tmp_path / "lake.db")
+    table = catalog.create_table("sales.orders", pa.schema([("id", pa.int64())]), managed="all")
+    table.branches.create("dev")
+    client: Any = TestClient(make_app(Places([], catalog), "token", 1), base_url="http://localhost")
+    client.cookies.set("txlog-ui-1", "token")
+    key = place_of(table.uri, "sales.orders").key
+    branch = f"{key}.b-{table.branches.list()['id'][0].as_py()}"
+    paths = ("/", "/?namespace=sales", f"/tables/{key}", f"/tables/{branch}")
+    texts = {path: client.get(path).text for path in paths}
+    assert {path: faults_of(text) for path, text in texts.items() if faults_of(text)} == {}
+
+
 # Colours -----------------------------------------------------------------------------------------
 
 
