@@ -5,6 +5,7 @@ and compactions must not hinder them. With it they must refuse, whatever the tab
 """
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,20 @@ def by_deltalake(root: Path) -> pa.Table:
 
 
 def by_duckdb(root: Path) -> pa.Table:
-    """Return the rows by duckdb, if its extension is there: it is not fetched for a test."""
+    """Return the rows by duckdb, if its extension is there: it is not fetched for a test.
+
+    The package duckdb-extension-delta has it for the same version of duckdb (.ci/environments).
+    """
     duckdb: Any = pytest.importorskip("duckdb")
-    connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+    given = {"autoinstall_known_extensions": "false", "allow_unsigned_extensions": "true"}
+    connection = duckdb.connect(config=given)
+    package = find_spec("duckdb_extension_delta")
+    places = [] if package is None else package.submodule_search_locations or []
+    files = [str(file) for place in places for file in Path(place).rglob("*.duckdb_extension")]
     try:
-        connection.execute("LOAD delta")
-    except duckdb.Error:
-        pytest.skip("duckdb has no delta extension here")
+        connection.execute(f"LOAD '{files[0]}'" if files else "LOAD delta")
+    except duckdb.Error as error:
+        pytest.skip(f"duckdb has no delta extension here: {error}")
     return connection.execute(f"SELECT * FROM delta_scan('{root}')").to_arrow_table()
 
 

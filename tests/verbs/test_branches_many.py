@@ -15,7 +15,7 @@ from txlog.base.errors import AlreadyExistsError, LogCorruptError, UnsupportedFe
 from txlog.commit.operation import execute as execute_on
 from txlog.extend import context_of, execute
 from txlog.snapshot import branches
-from txlog.snapshot.branches import PAGE_PREFIX, PAGES, REGISTRY, registry_of
+from txlog.snapshot.branches import PAGE_PREFIX, PAGES, REGISTRY
 from txlog.verbs.branches import CreateBranch, DiscardBranch
 
 
@@ -157,11 +157,13 @@ def test_many_branches_are_created_listed_published_and_discarded(
     table.vacuum(0, dry_run=False, **FORCED)
     assert left(opened(table, f"b{2 * (count // 3):05}"))[-1] == 100 + 2 * (count // 3)
     assert left(table) == [1, 2, 3, 4, 5, 6, 100]
-    for name in names(table):
+    for name in names(table)[-30:]:
         table.branches.discard(name)
+    assert len(names(table)) == count - 32
     table.vacuum(0, dry_run=False, **FORCED)
-    assert not list((tmp_path / "t" / "_delta_log" / "_branches").rglob("*.json"))
-    assert len(registry_of(table.snapshot).branches) == branches.CLOSED_KEPT
+    files = (tmp_path / "t" / "_delta_log" / "_branches").rglob("*.json")
+    assert len({file.parent for file in files}) <= 1  # Of an open branch with commits.
+    assert left(table) == [1, 2, 3, 4, 5, 6, 100]
 
 
 FORCED: dict[str, Any] = {"enforce_retention_duration": False}
