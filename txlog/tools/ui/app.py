@@ -109,7 +109,7 @@ class Site:
         """Return a table at a version; errors as `Places.find` and `Table`."""
         place = self.places.find(key)
         table = self.places.open(place, version_of(version or None))
-        return Visit(place, table, version or None)
+        return Visit(place, table, version or None, self.places)
 
     def of_table(
         self,
@@ -331,7 +331,7 @@ def _add_datasets(app: FastAPI, site: Site) -> None:
 def _add_pages(app: FastAPI, site: Site) -> None:
     @app.get("/tables/{key}")
     def overview(key: Key, version: Short = None) -> Response:
-        return site.of_table("", key, version, lambda one: pages.overview(one, site.places))
+        return site.of_table("", key, version, pages.overview)
 
     @app.get("/tables/{key}/rows")
     def rows(

@@ -50,6 +50,7 @@ class Visit:
     place: Place
     table: Table
     asked: str | None
+    places: Places
 
     def address(self, page: str = "", **parameters: Any) -> str:
         """Return the address of another page of this version."""
@@ -79,7 +80,7 @@ def is_in(place: Place, namespace: str) -> bool:
     return place.is_named and place.name.casefold().startswith(f"{namespace.casefold()}.")
 
 
-def overview(visit: Visit, places: Places) -> Page:
+def overview(visit: Visit) -> Page:
     """Return the overview of a table: figures, branches, properties, and the allowed verbs."""
     table = visit.table
     files = table.files(["size_bytes", "num_deleted"])
@@ -114,7 +115,7 @@ def overview(visit: Visit, places: Places) -> Page:
         "branches": grid(
             "Branches",
             ["Branch", Head("Base", style="n"), Head("Version", style="n")],
-            _branches(visit, places) if is_main else [],
+            _branches(visit) if is_main else [],
         ),
         "properties": grid(
             "Properties",
@@ -132,9 +133,9 @@ def overview(visit: Visit, places: Places) -> Page:
     }
 
 
-def _branches(visit: Visit, places: Places) -> list[list[Cell]]:
+def _branches(visit: Visit) -> list[list[Cell]]:
     """Return a row for each open branch of a table, as it is now."""
-    opened = {place.branch: place for place in places.branches(visit.place)}
+    opened = {place.branch: place for place in visit.places.branches(visit.place)}
     listed = visit.table.at().branches.list().to_pylist() if opened else []
     return [
         [
