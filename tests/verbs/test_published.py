@@ -652,3 +652,39 @@ def test_a_restore_of_a_branch_sees_a_vacuum_of_the_table(tmp_path: Path) -> Non
     execute(DeletionNote("VACUUM START", {}, {}), context_of(table), table.refresh().snapshot)
     with pytest.raises(CommitConflictError, match="vacuum"):
         branch.restore(1)
+
+
+@pytest.mark.spec("BRA-33")
+@pytest.mark.parametrize("tracked", [False, True])
+def test_statistics_of_a_branch_are_published(tmp_path: Path, tracked: bool) -> None:
+    columns = "delta.dataSkippingNumIndexedCols"
+    properties = {columns: "0", "delta.enableRowTracking": str(tracked).lower()}
+    table = txlog.Table.create(tmp_path / "t", xs().schema, properties=properties)
+    for value in (1, 2, 3, 4):
+        table.append(xs(value))
+    table.alter.set_properties({columns: "32"})
+
+    def bounds(of: txlog.Table) -> dict[str, Any]:
+        files = of.files(["path", "stats"]).to_pylist()
+        return {one["path"]: json.loads(one["stats"]).get("maxValues") for one in files}
+
+    before = table.to_arrow(["x", *(["_rowid"] if tracked else [])])
+    table.branches.create("b")
+    branch = opened(table)
+    branch.optimize.compute_statistics()
+    computed = bounds(branch)
+    assert all(computed.values())
+    if not tracked:
+        branch.append(xs(10))
+    table.delete("x = 1")
+    outcome = table.branches.publish("b")
+    assert outcome.metrics["numUpdatedFiles"] == 3
+    now = bounds(table)
+    assert {path: now[path] for path in now if path in computed} == {
+        path: computed[path] for path in now if path in computed
+    }
+    assert len([path for path in now if path in computed]) == 3
+    assert left(table) == [2, 3, 4, *([] if tracked else [10])]
+    after = table.to_arrow(before.schema.names)
+    kept = [one for one in before.to_pylist() if one["x"] != 1]
+    assert [one for one in after.to_pylist() if one["x"] != 10] == kept

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
-from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.catalog.moment import CatalogSnapshot
+from txlog.base.errors import (
+    AuditFailedError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+    clean_after,
+)
+from txlog.catalog.moment import CatalogSnapshot, require_name
+from txlog.changes.diff import Diff
+from txlog.commit.context import Context
 from txlog.commit.group import Member, Terms, commit_group
 from txlog.commit.operation import Operation, Outcome
 from txlog.snapshot.branches import registry_of
-from txlog.table.seam import context_of, settle
+from txlog.snapshot.load import load_snapshot
+from txlog.store.branches import BranchStore
+from txlog.table.audit import CheckResult, parsed_checks, results_of
+from txlog.table.seam import context_of, settle, table_at
 from txlog.table.table import Table
 from txlog.verbs.branches import CreateBranch, DiscardBranch, PublishBranch
 
@@ -46,6 +58,11 @@ class CatalogBranches:
         UnsupportedFeatureError
             The catalog does not manage a table.
         """
+        mains = self._chosen(tables)
+        return self._committed(mains, {name: CreateBranch(branch) for name in mains})
+
+    def _chosen(self, tables: Sequence[str] | None) -> dict[str, Table]:
+        """Return the tables that get a branch, by their names; errors as for `create`."""
         cut = self._cut()
         rows = [cut.row(name)[0] for name in (cut if tables is None else tables)]
         free = [row.name for row in rows if row.managed is None]
@@ -59,8 +76,7 @@ class CatalogBranches:
             )
         if not rows:
             raise InvalidInputError(argument="tables", reason="there are no tables to branch")
-        opened = {row.name: cut[row.name] for row in rows}
-        return self._committed(opened, lambda: CreateBranch(branch))
+        return {row.name: cut[row.name] for row in rows}
 
     def publish(self, branch: str) -> dict[str, Outcome]:
         """Publish the branch of each table that has one, all at one moment, or none of them.
@@ -72,7 +88,8 @@ class CatalogBranches:
         CommitConflictError
             A commit of a table conflicts with its branch. Nothing was published.
         """
-        return self._committed(self._having(branch), lambda: PublishBranch(branch))
+        tables = self._having(branch)
+        return self._committed(tables, {name: PublishBranch(branch) for name in tables})
 
     def discard(self, branch: str) -> dict[str, Outcome]:
         """Discard the branch of each table that has one, all at one moment.
@@ -82,7 +99,117 @@ class CatalogBranches:
         NotFoundError
             No table has an open branch of this name.
         """
-        return self._committed(self._having(branch), lambda: DiscardBranch(branch))
+        tables = self._having(branch)
+        return self._committed(tables, {name: DiscardBranch(branch) for name in tables})
+
+    def diff(self, branch: str) -> dict[str, Diff]:
+        """Plan, for each table that has the branch, what a publish would change.
+
+        Returns
+        -------
+        The differences by the names of the tables, as `Table.branches.diff` plans them.
+
+        Raises
+        ------
+        NotFoundError
+            No table has an open branch of this name.
+        """
+        return {name: one.branches.diff(branch) for name, one in self._having(branch).items()}
+
+    @contextmanager
+    def audit(
+        self,
+        branch: str,
+        checks: Mapping[str, Mapping[str, str | Callable[[Table], object]]],
+        tables: Sequence[str] | None = None,
+    ) -> Iterator[dict[str, Table]]:
+        """Write to a branch of several tables, and publish all of it if all checks hold::
+
+            checks = {"sales.orders": {"no nulls": "count_if(id IS NULL) = 0"}}
+            with catalog.branches.audit("nightly", checks) as to:
+                to["sales.orders"].append(orders)
+                to["sales.totals"].append(totals)
+
+        All tables are published at one moment, in the versions that the checks saw. If the block
+        raises, the branch is discarded.
+
+        Parameters
+        ----------
+        checks
+            For each table, by its name, checks as those of `Table.audit`. Functions get the branch
+            of the table.
+        tables
+            As for `create`.
+
+        Raises
+        ------
+        AuditFailedError
+            At the end of the block: a check does not hold. Nothing was published, and the branch
+            stays. The error has the figures of all checks, which are named `TABLE: CHECK`.
+        CommitConflictError
+            A commit of a table conflicts with its branch, or another writer changed or closed a
+            branch. Nothing was published, and the branch stays.
+        AlreadyExistsError
+            A table has an open branch of this name.
+        NotFoundError
+            A check is for a table that gets no branch.
+        """
+        if not isinstance(checks, Mapping) or not any(checks.values()):
+            raise InvalidInputError(
+                argument="checks",
+                reason="there is no check, so all would be published",
+                remedy="Map names of tables to their checks",
+            )
+        parsed = {name: parsed_checks("checks", given) for name, given in checks.items()}
+        mains = self._chosen(tables)
+        folded = {name.casefold(): name for name in mains}
+        for name in parsed:
+            if require_name(name).casefold() not in folded:
+                raise NotFoundError(
+                    path=name,
+                    reason=f"a check is for the table {name!r}, which gets no branch",
+                    remedy=f"Choose from {', '.join(mains)}",
+                )
+        creates = {name: CreateBranch(branch) for name in mains}
+        self._committed(mains, creates)
+        made = {name: one.made for name, one in creates.items() if one.made is not None}
+
+        def opened(name: str) -> Table:
+            here = context_of(mains[name])
+            view = BranchStore.of(here.store, made[name].chain)
+            context = Context(view, here.effects, here.engine, here.time_zone)
+            return table_at(context, load_snapshot(view))
+
+        def discard() -> None:
+            discards = {name: DiscardBranch(branch, branch_id=one.id) for name, one in made.items()}
+            self._committed(_latest(mains), discards)
+
+        try:
+            yield {name: opened(name) for name in mains}
+        except BaseException as error:
+            clean_after(error, discard)
+            raise
+        tips = {name: opened(name) for name in mains}
+        results: dict[str, CheckResult] = {}
+        for given, of_table in parsed.items():
+            name = folded[given.casefold()]
+            found = results_of(of_table, tips[name])
+            results |= {f"{name}: {check}": one for check, one in found.items()}
+        failed = tuple(name for name, one in results.items() if not one)
+        if failed:
+            raise AuditFailedError(
+                branch=branch,
+                failed=failed,
+                figures={name: dict(one.figures) for name, one in results.items()},
+                reason=f"{len(failed)} of {len(results)} checks of the branch {branch!r} do not "
+                f"hold: {', '.join(failed)}",
+                remedy="Nothing was published. Look at the branch, and publish or discard it",
+            )
+        publishes = {
+            name: PublishBranch(branch, tip=tips[name].version, branch_id=one.id)
+            for name, one in made.items()
+        }
+        self._committed(_latest(mains), publishes)
 
     def list(self) -> pa.Table:
         """Return the open branches of all managed tables, by branch and table.
@@ -121,10 +248,10 @@ class CatalogBranches:
         return found
 
     def _committed(
-        self, tables: dict[str, Table], make: Callable[[], Operation]
+        self, tables: dict[str, Table], operations: Mapping[str, Operation]
     ) -> dict[str, Outcome]:
         members = [
-            Member(name, context_of(table), make(), table.snapshot)
+            Member(name, context_of(table), operations[name], table.snapshot)
             for name, table in tables.items()
         ]
         done = commit_group(members, self._terms)
@@ -133,3 +260,7 @@ class CatalogBranches:
             name: settle(table, one)
             for (name, table), one in zip(tables.items(), done, strict=True)
         }
+
+
+def _latest(tables: dict[str, Table]) -> dict[str, Table]:
+    return {name: table.at() for name, table in tables.items()}

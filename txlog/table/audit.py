@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.branches import Branch
     from txlog.snapshot.snapshot import Snapshot
     from txlog.table.branches import TableBranches
+    from txlog.table.table import Table
 
 _NEW = ("insert", "update_postimage")
 
@@ -94,8 +95,8 @@ class TableAudit(Generic[TableT]):
         self._replace = replace
         self._txn = txn
         self._user_metadata = user_metadata
-        self._checks = _parsed("checks", checks, zone)
-        self._new_rows = _parsed("new_rows", new_rows, zone)
+        self._checks = parsed_checks("checks", checks, zone)
+        self._new_rows = parsed_checks("new_rows", new_rows, zone)
         if twice := sorted(checks.keys() & new_rows.keys()):
             raise InvalidInputError(
                 argument="new_rows",
@@ -214,7 +215,24 @@ class TableAudit(Generic[TableT]):
 Parsed = Check | Callable[[Any], object]
 
 
-def _parsed(argument: str, given: object, zone: str | None) -> dict[str, Parsed]:
+def results_of(checks: Mapping[str, Parsed], table: Table) -> dict[str, CheckResult]:
+    """Compute checks (`parsed_checks`) over all rows of a version of a table.
+
+    Raises
+    ------
+    InvalidInputError
+        A check in SQL does not fit the columns of the table.
+    """
+    first = table.snapshot.schema.names()[:1]
+
+    def whole(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return table.to_batches(columns or first)
+
+    # Each function may move its own table.
+    return _computed(checks, table.snapshot, whole, lambda: table.at(table.version))
+
+
+def parsed_checks(argument: str, given: object, zone: str | None = None) -> dict[str, Parsed]:
     """Return checks by their names.
 
     Raises

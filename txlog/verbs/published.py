@@ -52,7 +52,7 @@ from txlog.fragments.ids import (
     valid_id,
 )
 from txlog.fragments.rows import FIELDS_TAG
-from txlog.log.paths import canonical_key
+from txlog.log.paths import canonical_key, canonical_keys
 from txlog.protocol.access import brings_vectors, features_of, merged_protocol, with_vectors
 from txlog.protocol.properties import STAMPED_SINCE
 from txlog.reconcile.files import file_keys
@@ -77,6 +77,7 @@ class Net:
     """The files that a branch added to its base and removed from it, as `FILE_ROWS`."""
 
     before: pa.Table  # All files of the base.
+    after: pa.Table  # All files of the branch's last version.
     gone: pa.Table
     came: pa.Table
     renumbered: bool = False  # Whether files that stayed have other ids, of rows or fragments.
@@ -105,7 +106,7 @@ class Net:
 def net_of(before: pa.Table, after: pa.Table) -> Net:
     """Return the difference of the live files of two versions. Pure."""
     gone, came = files_without(before, after), files_without(after, before)
-    return Net(before, gone, came, _are_renumbered(before, after))
+    return Net(before, after, gone, came, _are_renumbered(before, after))
 
 
 def _are_renumbered(before: pa.Table, after: pa.Table) -> bool:
@@ -438,6 +439,7 @@ class Publication:
             removes = [one for one in removes if one.path not in paths] + list(united.removes)
             adds = [one for one in adds if one.path not in paths] + list(united.vectored)
         adds, mark = self._with_ids(latest, adds)
+        restated = self._restated(latest)
         metadata = merged_metadata(
             self.base.metadata, self.tip.metadata, latest.metadata, self._conflict
         )
@@ -447,8 +449,8 @@ class Publication:
         return Intent(
             operation="PUBLISH BRANCH",
             read_version=latest.version,
-            kind="restore" if removes else "append",
-            adds=tuple(_as_column_file(one) for one in adds),
+            kind="restore" if removes or restated else "append",
+            adds=(*(_as_column_file(one) for one in adds), *restated),
             removes=tuple(_as_column_file(one) for one in removes),
             cdc=cdc or (),
             protocol=None if protocol == latest.protocol else protocol,
@@ -462,8 +464,40 @@ class Publication:
                 "numAddedFiles": len(adds),
                 "numRemovedFiles": len(removes),
                 "numBranchCommits": len(self.own_commits),
+                **({"numUpdatedFiles": len(restated)} if restated else {}),
             },
         )
+
+    def _restated(self, latest: Snapshot) -> list[Add]:
+        """Return files of the base with the statistics that the branch computed (BRA-33).
+
+        A file that the table removed, or whose statistics it has computed since, stays as it is.
+        """
+        own = file_rows(self.own_commits)
+        own = own.filter(own["is_add"])
+        again = _keys(own) & self.net.known
+        if not again:
+            return []
+        chosen = arrow_array(sorted(again), pa.string())
+
+        def by_key(rows: pa.Table) -> dict[str, Add]:
+            rows = rows.filter(pc.is_in(canonical_keys(rows["path"]), value_set=chosen))
+            return dict(zip(file_keys(rows).to_pylist(), adds_of(rows), strict=True))
+
+        before, after = by_key(self.net.before), by_key(self.net.after)
+        changed = {
+            key: add.stats
+            for key, add in after.items()
+            if key in before and add.stats != before[key].stats
+        }
+        if not changed:
+            return []
+        now = by_key(load_files(self.context.store, latest).live)
+        return [
+            add.model_copy(update={"stats": changed[key], "data_change": False})
+            for key, add in now.items()
+            if key in changed and add.stats == before[key].stats
+        ]
 
     def joined(self, intent: Intent, registered: Intent) -> Intent:
         """Return the intent that also changes the registry."""
