@@ -115,7 +115,7 @@ CHECKS: dict[str, Any] = {
 }
 
 
-@pytest.mark.spec("CAT-24")
+@pytest.mark.spec("CAT-26")
 def test_all_tables_are_published_if_all_checks_hold(catalog: Catalog, tables: None) -> None:
     before = state(catalog)
     with catalog.branches.audit("nightly", CHECKS) as to:
@@ -130,7 +130,7 @@ def test_all_tables_are_published_if_all_checks_hold(catalog: Catalog, tables: N
     assert len({one.sequence for one in catalog._database.commits_after(0, 100)[-3:]}) == 1
 
 
-@pytest.mark.spec("CAT-24")
+@pytest.mark.spec("CAT-26")
 def test_nothing_is_published_if_a_check_fails(catalog: Catalog, tables: None) -> None:
     before = state(catalog)
     block = catalog.branches.audit("nightly", CHECKS)
@@ -149,7 +149,7 @@ def test_nothing_is_published_if_a_check_fails(catalog: Catalog, tables: None) -
     catalog.branches.discard("nightly")
 
 
-@pytest.mark.spec("CAT-24")
+@pytest.mark.spec("CAT-26")
 def test_a_block_that_raises_discards_its_branches(catalog: Catalog, tables: None) -> None:
     before = state(catalog)
     with pytest.raises(ZeroDivisionError), catalog.branches.audit("nightly", CHECKS):
@@ -159,7 +159,7 @@ def test_a_block_that_raises_discards_its_branches(catalog: Catalog, tables: Non
 
 
 @pytest.mark.parametrize("who", ["branch", "discard", "main"])
-@pytest.mark.spec("CAT-24")
+@pytest.mark.spec("CAT-26")
 def test_what_was_not_checked_is_not_published(catalog: Catalog, tables: None, who: str) -> None:
     def meddle(_: Any) -> bool:
         if who == "branch":

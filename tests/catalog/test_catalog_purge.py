@@ -65,7 +65,7 @@ def test_followers_open_tables_that_were_dropped(catalog: Catalog, make: Make) -
     assert content(found[-1].table("a")) == [(9, 9)]
 
 
-@pytest.mark.spec("CAT-23")
+@pytest.mark.spec("CAT-25")
 def test_history_is_forgotten_while_readers_are_at_work(catalog: Catalog, make: Make) -> None:
     table = make("a", (1, 1))
     make("b", (1, 1))
@@ -104,7 +104,7 @@ def now_of_after(catalog: Catalog, token: str) -> int:
     return max(one.timestamp_ms for one in catalog.follow(token=token, timeout_s=0))
 
 
-@pytest.mark.spec("CAT-23")
+@pytest.mark.spec("CAT-25")
 def test_a_database_that_is_purged_does_not_grow_with_commits(catalog: Catalog, make: Make) -> None:
     make("a", (1, 1))
     counts = []

@@ -233,7 +233,7 @@ def test_a_wrong_url_is_named(url: str) -> None:
         CatalogDatabase(url).facts()
 
 
-@pytest.mark.spec("CAT-23")
+@pytest.mark.spec("CAT-25")
 def test_old_commits_are_forgotten_but_for_what_is_needed(database: CatalogDatabase) -> None:
     for version in range(5, 9):
         for number in (0, 1) if version < 7 else (0,):

@@ -396,9 +396,7 @@ class CatalogDatabase:
         query = joined.select().with_only_columns(*columns).where(rows.c.table_id == table_id)
         with self._reading() as run:
             found = run(query).all()
-        is_gone = not found or (
-            found[0].dropped_ms is not None and not self.sees_dropped
-        )
+        is_gone = not found or (found[0].dropped_ms is not None and not self.sees_dropped)
         if is_gone or found[0].latest_version is None:
             raise NotFoundError(
                 path=self.place,
