@@ -46,6 +46,13 @@ def opened(table: txlog.Table, name: str = "b", **arguments: Any) -> txlog.Table
     return txlog.Table(table.uri, branch=name, **arguments)
 
 
+def branched(root: Path, **properties: str) -> tuple[txlog.Table, txlog.Table]:
+    """Return a table, and a branch of its latest version."""
+    table = made(root, **properties)
+    table.branches.create("b")
+    return table, opened(table)
+
+
 def commits(table: txlog.Table, version: int) -> list[dict[str, Any]]:
     text = context_of(table).store.read(f"_delta_log/{version:020d}.json")
     return [json.loads(line) for line in text.splitlines()]
@@ -154,9 +161,7 @@ def test_closed_branches_are_forgotten_after_twenty_others(tmp_path: Path) -> No
 
 @pytest.mark.spec("BRA-20")
 def test_a_publish_is_one_commit(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
     branch.append(xs(11))
     branch.delete("x IN (1, 11)")
@@ -270,9 +275,7 @@ BOTH: dict[str, tuple[Change, Change, list[int] | None]] = {
 @pytest.mark.parametrize("case", BOTH)
 def test_changes_on_both_sides(tmp_path: Path, case: str) -> None:
     on_branch, on_main, expected = BOTH[case]
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     on_branch(branch)
     on_main(table)
     main, own = left(txlog.Table(table.uri)), left(branch)
@@ -317,9 +320,7 @@ def test_a_commit_is_either_published_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer commits between the look of the publisher at the branch and its commit."""
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
     close = PublishBranch._close
     late = iter([11, 12])
@@ -341,9 +342,7 @@ def test_a_commit_is_either_published_or_refused(
 def test_a_late_conflict_opens_the_branch_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.delete("x = 1")
     close = PublishBranch._close
 
@@ -369,9 +368,7 @@ def test_a_late_conflict_opens_the_branch_again(
 def test_a_publish_that_died_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
     (entry,) = registry_of(load_snapshot(context_of(table).store)).open
     dead = PublishBranch("b")
@@ -386,9 +383,7 @@ def test_a_publish_that_died_is_finished(
 
 @pytest.mark.spec("BRA-16")
 def test_who_gave_up_does_not_open_what_another_publishes(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
     one, other = PublishBranch("b"), PublishBranch("b")
     for operation in (one, other):
@@ -428,9 +423,7 @@ def test_changes_of_the_registry_follow_each_other(tmp_path: Path) -> None:
 
 @pytest.mark.spec("BRA-3")
 def test_what_only_the_table_itself_can_do(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    _, branch = branched(tmp_path / "t")
     calls: list[Callable[[], object]] = [
         lambda: branch.vacuum(),
         lambda: branch.maintenance.expire(),
@@ -487,9 +480,9 @@ def test_files_with_other_ids_are_seen() -> None:
 
 @pytest.mark.spec("BRA-22")
 def test_rows_that_a_vector_moved_keep_no_ids_of_the_branch(tmp_path: Path) -> None:
-    table = made(tmp_path / "t", delta_enableRowTracking="true", delta_enableDeletionVectors="true")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(
+        tmp_path / "t", delta_enableRowTracking="true", delta_enableDeletionVectors="true"
+    )
     branch.append(xs(10, 11))
     branch.update({"x": "x + 100"}, "x = 10")  # By a vector of the file that the branch added.
     table.append(xs(20, 21))
@@ -521,9 +514,7 @@ def test_a_publish_records_an_application_once(
 
 @pytest.mark.spec("BRA-16")
 def test_a_publish_that_died_and_now_conflicts_is_given_up(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.update({"x": "x + 100"}, "x = 1")
     dead = PublishBranch("b")
     dead.context = context_of(table)

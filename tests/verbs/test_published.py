@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from tests.verbs.test_branches import commits, left, made, opened, xs
+from tests.verbs.test_branches import branched, commits, left, made, opened, xs
 from txlog.base.errors import (
     CommitConflictError,
     DuplicateKeyError,
@@ -395,9 +395,7 @@ def test_a_vacuum_keeps_what_open_branches_need(tmp_path: Path) -> None:
 
 @pytest.mark.spec("BRA-15")
 def test_the_first_commit_of_a_closed_branch_whose_log_is_gone(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     table.branches.discard("b")
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert not list((tmp_path / "t" / "_delta_log" / "_branches").rglob("*.json"))
@@ -460,9 +458,7 @@ def test_a_base_without_its_files_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.spec("BRA-42")
 def test_restore_clone_and_drop(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
     table.append(xs(7))
     table.restore(0)
@@ -483,9 +479,7 @@ def test_restore_clone_and_drop(tmp_path: Path) -> None:
 
 @pytest.mark.spec("BRA-40")
 def test_indexes_on_both_sides(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.indexes.create("x", name="of_branch")
     branch.append(xs(10))
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
@@ -498,9 +492,7 @@ def test_indexes_on_both_sides(tmp_path: Path) -> None:
 
 @pytest.mark.spec("BRA-2")
 def test_streams_and_time_travel_of_a_branch(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
     assert branch.versions()["version"].to_pylist() == [0, 1, 2]
     assert left(branch.at(1)) == [1, 2, 3, 4, 5, 6]
@@ -533,9 +525,7 @@ def test_a_registry_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_closes_nothing(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
     before = below(tmp_path / "t")
     with rehearsing():
@@ -600,9 +590,7 @@ def test_ten_thousand_branches_stay_usable() -> None:
 
 @pytest.mark.spec("BRA-1")
 def test_doctor_examines_a_branch(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
     table.append(xs(7))
     assert list(branch.doctor(sample=None)) == []
@@ -630,9 +618,7 @@ def test_other_stores(tmp_path: Path) -> None:
 
 @pytest.mark.spec("BRA-3")
 def test_restores_of_a_branch(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.overwrite(xs(10))
     branch.append(xs(11))
     with pytest.raises(UnsupportedFeatureError, match="begins at version 1"):
@@ -645,9 +631,7 @@ def test_restores_of_a_branch(tmp_path: Path) -> None:
 
 @pytest.mark.spec("BRA-3")
 def test_a_restore_of_a_branch_sees_a_vacuum_of_the_table(tmp_path: Path) -> None:
-    table = made(tmp_path / "t")
-    table.branches.create("b")
-    branch = opened(table)
+    table, branch = branched(tmp_path / "t")
     branch.overwrite(xs(10))
     execute(DeletionNote("VACUUM START", {}, {}), context_of(table), table.refresh().snapshot)
     with pytest.raises(CommitConflictError, match="vacuum"):

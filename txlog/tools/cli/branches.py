@@ -8,13 +8,15 @@ import typer
 
 from txlog.tools.cli.examine import (
     Columns,
+    Count,
     Json,
+    Keys,
     Limit,
     Predicate,
     TableUri,
-    print_some,
+    print_changes,
 )
-from txlog.tools.cli.output import print_json, print_outcome, print_rows, working
+from txlog.tools.cli.output import print_outcome, print_rows, working
 from txlog.tools.cli.tables import on_main
 
 branch = typer.Typer(
@@ -58,21 +60,13 @@ def discard_branch(table: TableUri, name: Name, json: Json = False) -> None:
 def diff_branch(
     table: TableUri,
     name: Name,
-    on: Annotated[
-        list[str] | None, typer.Option(help="A column that identifies rows; may be repeated.")
-    ] = None,
+    on: Keys = None,
     column: Columns = None,
     where: Predicate = None,
-    count: Annotated[
-        bool, typer.Option("--count", help="Only the number of changed rows.")
-    ] = False,
+    count: Count = False,
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
     """Show the rows that a publish of a branch would add, delete or change."""
     found = on_main(table).branches.diff(name, on=on, columns=column, where=where)
-    if count:
-        counts = found.count()
-        print_json(counts) if json else print_rows("", [counts], json=False)
-        return
-    print_some(found.to_batches(), limit, json)
+    print_changes(found, count, limit, json)

@@ -42,6 +42,10 @@ Columns = Annotated[
     list[str] | None, typer.Option("--column", help="Only this column; may be repeated.")
 ]
 Limit = Annotated[int, typer.Option(help="The largest number of rows; -1: all.")]
+Keys = Annotated[
+    list[str] | None, typer.Option(help="A column that identifies rows; may be repeated.")
+]
+Count = Annotated[bool, typer.Option("--count", help="Only the number of changed rows.")]
 
 
 @examine.command()
@@ -51,14 +55,10 @@ def diff(
     end: Annotated[
         str | None, typer.Argument(help="A version or a pin. Default: the latest.")
     ] = None,
-    on: Annotated[
-        list[str] | None, typer.Option(help="A column that identifies rows; may be repeated.")
-    ] = None,
+    on: Keys = None,
     column: Columns = None,
     where: Predicate = None,
-    count: Annotated[
-        bool, typer.Option("--count", help="Only the number of changed rows.")
-    ] = False,
+    count: Count = False,
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
@@ -66,6 +66,11 @@ def diff(
     first, last = version_of(start), version_of(end)
     assert first is not None
     found = opened(table).diff(first, last, on=on, columns=column, where=where)
+    print_changes(found, count, limit, json)
+
+
+def print_changes(found: Any, count: bool, limit: int, json: bool) -> None:
+    """Print the rows of a difference, or only how many there are of each kind."""
     if count:
         counts = found.count()
         print_json(counts) if json else print_rows("", [counts], json=False)
