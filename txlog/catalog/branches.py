@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 
@@ -193,7 +194,8 @@ class CatalogBranches:
         results: dict[str, CheckResult] = {}
         for given, of_table in parsed.items():
             name = folded[given.casefold()]
-            found = results_of(of_table, tips[name])
+            tip = tips[name]
+            found = results_of(of_table, tip, partial(tip.at, tip.version))
             results |= {f"{name}: {check}": one for check, one in found.items()}
         failed = tuple(name for name, one in results.items() if not one)
         if failed:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from txlog.snapshot.branches import Branch
     from txlog.snapshot.snapshot import Snapshot
     from txlog.table.branches import TableBranches
-    from txlog.table.table import Table
 
 _NEW = ("insert", "update_postimage")
 
@@ -215,8 +214,12 @@ class TableAudit(Generic[TableT]):
 Parsed = Check | Callable[[Any], object]
 
 
-def results_of(checks: Mapping[str, Parsed], table: Table) -> dict[str, CheckResult]:
+def results_of(
+    checks: Mapping[str, Parsed], table: TableT, again: Callable[[], TableT]
+) -> dict[str, CheckResult]:
     """Compute checks (`parsed_checks`) over all rows of a version of a table.
+
+    `again` opens the same version for a function, which may move its table.
 
     Raises
     ------
@@ -228,8 +231,7 @@ def results_of(checks: Mapping[str, Parsed], table: Table) -> dict[str, CheckRes
     def whole(columns: list[str]) -> Iterator[pa.RecordBatch]:
         return table.to_batches(columns or first)
 
-    # Each function may move its own table.
-    return _computed(checks, table.snapshot, whole, lambda: table.at(table.version))
+    return _computed(checks, table.snapshot, whole, again)
 
 
 def parsed_checks(argument: str, given: object, zone: str | None = None) -> dict[str, Parsed]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from txlog import Capability, Table
 from txlog.base.arrow import pc
 from txlog.base.columns import first_rows
-from txlog.base.errors import TxlogError
+from txlog.base.errors import LogCorruptError, TxlogError
 from txlog.base.remedies import Asked, on_command_line
 from txlog.extend import told_pairs, told_text
 from txlog.tools.report.charts import size_text
@@ -134,17 +134,18 @@ def overview(visit: Visit) -> Page:
 
 
 def _branches(visit: Visit) -> list[list[Cell]]:
-    """Return a row for each open branch of a table, as it is now."""
-    opened = {place.branch: place for place in visit.places.branches(visit.place)}
-    listed = visit.table.at().branches.list().to_pylist() if opened else []
+    """Return a row for each open branch of a table; none if its latest version is damaged."""
+    try:
+        found = visit.places.branches(visit.place)
+    except LogCorruptError:
+        return []
     return [
         [
-            Cell(row["name"], "", address(opened[row["name"]])),
+            Cell(row["name"], "", address(place)),
             Cell(number_text(row["base_version"]), "n", visit.at(row["base_version"])),
             Cell(number_text(row["version"]), "n"),
         ]
-        for row in listed
-        if row["status"] == "open" and row["name"] in opened
+        for place, row in found
     ]
 
 

@@ -212,7 +212,7 @@ class Places:
         place = self._found[key]
         if not mark:
             return place
-        for branch in self.branches(place):
+        for branch, _ in self.branches(place):
             if branch.key == f"{key}{mark}{branch_id}":
                 return branch
         raise NotFoundError(
@@ -220,14 +220,13 @@ class Places:
             remedy="Choose one on the table's page",
         )
 
-    def branches(self, place: Place) -> list[Place]:
-        """Return the open branches of a table."""
+    def branches(self, place: Place) -> list[tuple[Place, dict[str, Any]]]:
+        """Return the open branches of a table as they are now, each with its row of the list."""
         if place.branch is not None:
             return []
-        rows = self.open(place).branches.list().to_pylist()
         return [
-            replace(place, key=f"{place.key}{_BRANCH}{row['id']}", branch=row["name"])
-            for row in rows
+            (replace(place, key=f"{place.key}{_BRANCH}{row['id']}", branch=row["name"]), row)
+            for row in self.open(place).branches.list().to_pylist()
             if row["status"] == "open"
         ]
 
