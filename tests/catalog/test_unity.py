@@ -58,6 +58,9 @@ def test_tables_open_by_name_in_any_case(stub: Stub, unity: Catalog) -> None:
     table.delete("id = 1")
     assert content(unity.table("sales.orders")) == [(2, 20)]
     assert content(unity.table("sales.orders", version=0)) == [(1, 10)]
+    stub.calls.clear()
+    unity.table("sales.orders")
+    assert [name for name, _ in stub.calls] == ["getTable"]
     assert "sales.nothing" not in unity
     assert "nothing" not in unity
     with pytest.raises(NotFoundError, match=r"main\.sales\.nothing"):

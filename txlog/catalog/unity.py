@@ -118,6 +118,18 @@ class UnityCatalog(Catalog):
         """Return the schemas of the catalog, ascending, also empty ones."""
         return self._client.schemas()
 
+    def table(
+        self, name: str, version: int | str | None = None, *, branch: str | None = None
+    ) -> Table:
+        """Open a table, or a branch of it; errors as for `Catalog.table`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            It is not a Delta table, or in a storage that txlog does not know.
+        """
+        return self._at(self._name(name), version, branch)
+
     def __contains__(self, name: object) -> bool:
         """Return whether the catalog has a table of this name, in any case."""
         try:
@@ -357,8 +369,11 @@ class UnityCatalog(Catalog):
         return _row_of(info)
 
     def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
+        return self._at(row.name, version, branch)
+
+    def _at(self, name: str, version: int | str | None, branch: str | None) -> Table:
         return Table(
-            f"{self._location}/{row.name}",
+            f"{self._location}/{name}",
             version,
             branch=branch,
             storage_options=self.storage_options(),
