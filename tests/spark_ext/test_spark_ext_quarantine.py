@@ -233,3 +233,31 @@ def test_the_format_refuses_what_the_function_refuses(
         writer = frame(spark).write.format("txlog").mode("append")
     assert table.refresh().count() == 0
     assert not (tmp_path / "q").exists()
+
+
+def test_a_merge_of_a_frame_refuses_a_quarantine(
+    spark: "SparkSession", table: txlog.Table, tmp_path: Path
+) -> None:
+    given: Any = {"on_error": "quarantine", "quarantine": tmp_path / "q"}
+    opened = spark_ext.table(spark, table.uri)
+
+    def merged(target: Any) -> None:
+        merge = target.merge(frame(spark), "target.id = source.id", **given)
+        merge.when_not_matched_insert_all().execute()
+
+    def in_transaction() -> None:
+        with opened.transaction() as changes:
+            merged(changes)
+
+    text = r"do not support quarantine \(features"
+    for change in (lambda: merged(opened), in_transaction):
+        with pytest.raises(txlog.UnsupportedFeatureError, match=text) as caught:
+            change()
+        assert "Arrow" in caught.value.remedy
+    assert table.refresh().count() == 0
+    assert not (tmp_path / "q").exists()
+    rows = frame(spark).toArrow()  # Rows in Arrow's form are merged by this process.
+    merge = opened.merge(rows, "target.id = source.id", **given)
+    outcome = merge.when_not_matched_insert_all().execute()
+    bad = sum(not is_good(row) for row in rows_of(spark))
+    assert outcome.metrics["numQuarantinedRows"] == bad == txlog.Table(tmp_path / "q").count()

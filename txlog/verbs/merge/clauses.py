@@ -165,7 +165,8 @@ class Understood:
                 value, default = getattr(part, one.name), one.default
                 is_default = type(value) is type(default) and value == default
                 if one.name not in self.fields and not is_default:
-                    raise self._refused(f"{one.name}={value!r}")
+                    is_plain = isinstance(value, str | int | float | tuple | list | dict)
+                    raise self._refused(f"{one.name}={value!r}" if is_plain else one.name)
             if isinstance(part, Clause) and (part.kind, part.action) not in self.actions:
                 raise self._refused(f"{part.action} for rows that are {part.kind}")
 
