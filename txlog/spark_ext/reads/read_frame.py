@@ -249,7 +249,7 @@ def _require_committed(store: Store, is_committed: bool) -> None:
             reason="a merge of a frame reads changes that are not committed yet, and Spark's own "
             "reader cannot read this table",
             remedy="Make the merge the first change of the table in the transaction, or merge "
-            "frame.toArrow()",
+            "rows in Arrow's form",
         )
 
 
