@@ -685,3 +685,114 @@ def test_parts_do_not_climb_out_of_the_folder(tmp_path: Path) -> None:
 def _no_thread_is_left() -> Iterator[None]:
     yield
     assert not [t for t in threading.enumerate() if t.name == "txlog-lease"]
+
+
+# Only some examples ----------------------------------------------------------------------------
+
+SPLIT = {"train": 0.6, "val": 0.2, "test": 0.2}
+
+
+def rows_of(made: Any) -> list[tuple[str, list[int]]]:
+    """The examples of a training set: text and numbers of labels."""
+    table = made.table().to_arrow()
+    text, labels = (column.to_pylist() for column in table.columns)
+    return list(zip(text, labels, strict=True))
+
+
+def many(first: int, stop: int) -> pa.Table:
+    return texts(*((f"text {n}", f"l{n % 7};l{n % 3}") for n in range(first, stop)))
+
+
+@pytest.mark.spec("DST-46")
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_parts_of_a_split_are_all_examples_with_the_same_labels(tmp_path: Path, form: str) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", many(0, 100))
+    intents.update(many(100, 150), "More")
+    whole = intents.prepare(form=form)
+    parts = {
+        name: intents.prepare(form=form, split=SPLIT, part=name, key="utterance") for name in SPLIT
+    }
+    assert len({one.version_hash for one in (whole, *parts.values())}) == 4
+    assert sum(one.statistics["numExamples"] for one in parts.values()) == 150
+    assert all(20 <= one.statistics["numExamples"] <= 110 for one in parts.values())
+    assert {one.statistics["numLabels"] for one in (whole, *parts.values())} == {7}
+    if form == "parquet":
+        found = {name: rows_of(one) for name, one in parts.items()}
+        wanted = rows_of(whole)
+        assert sorted(row for rows in found.values() for row in rows) == sorted(wanted)
+        for rows in found.values():  # In the order of the whole.
+            assert rows == [row for row in wanted if row in rows]
+        intents.update(many(150, 200), "Later")
+        later = intents.prepare(split=SPLIT, part="test", key="utterance")
+        assert rows_of(later)[: len(found["test"])] == found["test"]
+        again = intents.prepare(commit=2, split=SPLIT, part="test", key="utterance")
+        assert again.version_hash == parts["test"].version_hash
+        assert intents.fetch(again.version_hash).options["where"] == again.options["where"]
+    else:
+        lines = [
+            Path(next(part.uri for part in one.parts if part.name == "examples.csv")).read_text()
+            for one in (whole, *parts.values())
+        ]
+        assert sorted("".join(lines[1:]).splitlines()) == sorted(lines[0].splitlines())
+
+
+@pytest.mark.spec("DST-46")
+@pytest.mark.parametrize("type_name", ["TABLE", "GENERIC", "IMAGE_CLASS"])
+def test_all_types_leave_examples_out(tmp_path: Path, type_name: str) -> None:
+    catalog = catalog_of(tmp_path)
+    if type_name == "TABLE":
+        source: Any = pa.table({"x": range(20), "s": ["a", "b"] * 10})
+        where, key, total = "x < 8", "x", 20
+    elif type_name == "GENERIC":
+        source = tmp_path / "files"
+        source.mkdir()
+        for name in "abcdef":
+            (source / f"{name}.txt").write_text(name)
+        where, key, total = "name < 'c'", "name", 6
+    else:
+        images = {f"{'xy'[n % 2]}/{n}.png": image(seed=n) for n in range(6)}
+        source = zipped(images, tmp_path / "images.zip")
+        where, key, total = "label = 'x'", "filename", 6
+    found = catalog.create("one", type_name, source)
+    count = {"TABLE": 8, "GENERIC": 2, "IMAGE_CLASS": 3}[type_name]
+    assert found.prepare(where=where).table().count() == count
+    assert found.prepare(options={"where": where}).table().count() == count
+    both = sum(
+        found.prepare(where=where, split=SPLIT, part=part, key=key).table().count()
+        for part in SPLIT
+    )
+    assert both == count
+    assert found.prepare(where="1 = 0").table().count() == 0
+    assert found.prepare().table().count() == total
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "reason"),
+    [
+        ({"where": "nope = 1"}, "where", "nope"),
+        ({"where": "a b c"}, "where", "a b c|cannot"),
+        ({"where": "labels IS NULL) OR (1 = 1"}, "where", "OR"),
+        ({"where": "1 = 1", "options": {"where": "1 = 1"}}, "options", "other arguments"),
+        ({"split": SPLIT, "part": "train"}, "key", "split, part and key are given together"),
+        ({"split": SPLIT, "part": "dev", "key": "utterance"}, "part", "there is no part 'dev'"),
+        ({"split": SPLIT, "part": "val", "key": "id"}, "where", "id"),
+        ({"options": {"where": "nope = 1"}}, "where", "nope"),
+    ],
+)
+def test_a_wrong_predicate_is_refused_when_it_is_asked_for(
+    tmp_path: Path, arguments: dict[str, Any], argument: str, reason: str
+) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", many(0, 3))
+    with pytest.raises(InvalidInputError, match=reason) as raised:
+        intents.prepare(**arguments)
+    assert raised.value.argument == argument
+    assert intents.training_sets() == []
+
+
+@pytest.mark.spec("DST-46")
+def test_a_comment_in_a_predicate_hides_nothing(tmp_path: Path) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", many(0, 40))
+    plain = intents.prepare(where="1 = 1", split=SPLIT, part="val", key="utterance")
+    comment = intents.prepare(where="1 = 1 -- all", split=SPLIT, part="val", key="utterance")
+    assert comment.version_hash == plain.version_hash
+    assert 0 < plain.statistics["numExamples"] < 40

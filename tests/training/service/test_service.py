@@ -447,11 +447,22 @@ def test_commits_and_training_sets(sets: Any, catalog: Datasets, tmp_path: Path)
     assert sets.dataset("intents").summary() == sets.dataset(1).summary()
     assert sets.list(type="GENERIC") == []
 
+    split = {"split": {"train": 0.5, "test": 0.5}, "key": "utterance", "where": "labels[0] <> ''"}
+    halves = [made.prepare(**split, part=part) for part in ("train", "test")]
+    assert halves[0].version_hash == catalog.dataset(1).prepare(**split, part="train").version_hash
+    ready = [made.fetch(one.version_hash, wait_s=60) for one in halves]
+    assert sum(one.statistics["numExamples"] for one in ready) == 50
+    assert "xxhash64" in ready[1].options["where"]
+    with pytest.raises(InvalidInputError, match="there is no part 'val'"):
+        made.prepare(**split, part="val")
+    with pytest.raises(InvalidInputError, match="nope"):
+        made.prepare(where="nope = 1")
     asked = made.prepare(tags=TRAINING)
     ready = made.fetch(asked.version_hash, wait_s=60)
     assert (ready.state, ready.picked) == ("READY", (2,))
     assert ready.statistics == {"numExamples": 30, "numLabels": 6}
-    assert [one.version_hash for one in made.training_sets()] == [asked.version_hash]
+    found = [one.version_hash for one in made.training_sets()]
+    assert found == [*(one.version_hash for one in halves), asked.version_hash]
     folder = tmp_path / "parts"
     paths = ready.download(folder)
     assert sum(Path(path).stat().st_size for path in paths) == sum(p.bytes for p in ready.parts)

@@ -133,6 +133,7 @@ def prepare(
     name: Name,
     commit: Annotated[str | None, typer.Option(help="The last commit to use.")] = None,
     tag: Tags = None,
+    where: Annotated[str | None, typer.Option(help="Only examples for which this is true.")] = None,
     form: Annotated[str, typer.Option(help="parquet or csv.")] = "parquet",
     option: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE; an option of the type.")
@@ -141,8 +142,9 @@ def prepare(
 ) -> None:
     """Pick commits and make a training set from them, unless it exists already."""
     found = _dataset(root, name)
+    options = pairs(option, "--option")
     asked = found.prepare(
-        _number(commit), pairs(tag, "--tag"), form=form, options=pairs(option, "--option")
+        _number(commit), pairs(tag, "--tag"), form=form, options=options, where=where
     )
     _print_training_set(asked, json)
 

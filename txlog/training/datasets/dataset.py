@@ -26,7 +26,7 @@ from txlog.training.datasets.lifecycle import commit_request, purge_commit, purg
 from txlog.training.datasets.limits import Limits, require_no_number
 from txlog.training.datasets.lineage import Direction, Graph, node_of, trace
 from txlog.training.datasets.prepare import submit
-from txlog.training.datasets.training_set import TrainingSet, ask, pick
+from txlog.training.datasets.training_set import WHERE, TrainingSet, ask, pick, with_where
 from txlog.training.datasets.types import stores_objects, type_of
 from txlog.training.datasets.types.base import type_key
 from txlog.training.datasets.values import FORMS, Code, Commit, Summary
@@ -192,6 +192,11 @@ class Dataset:
         tags: Mapping[str, str] | None = None,
         form: str = "parquet",
         options: Mapping[str, str] | None = None,
+        *,
+        where: str | None = None,
+        split: Mapping[str, float] | None = None,
+        part: str | None = None,
+        key: str | Sequence[str] | None = None,
     ) -> TrainingSet:
         """Pick commits, start to make a training set from them, and return at once.
 
@@ -206,7 +211,13 @@ class Dataset:
         form
             `parquet` or `csv` (rule DST-44).
         options
-            Options of the type.
+            Options of the type. All types have the option `where`.
+        where
+            Only examples for which this is true: SQL over the columns of the data set's rows.
+            Labels are numbered as without it.
+        split, part, key
+            Only examples of one part of a split by the hash of a key, as for `Loader`. No later
+            commit moves an example to another part.
 
         Raises
         ------
@@ -223,15 +234,20 @@ class Dataset:
             )
         wanted = home.limits.require_tags({} if tags is None else tags)
         picked = pick(home.commits(state), number_of(state, commit), wanted)
-        asked = ask(
-            self.uuid, type_key(type_of(self.type)), picked, form, _options(home.limits, options)
-        )
+        given = _options(home.limits, with_where(options, where, split, part, key))
+        if WHERE in given:
+            self._require_predicate(given[WHERE])
+        asked = ask(self.uuid, type_key(type_of(self.type)), picked, form, given)
         after, is_new = home.ledger.try_record(Ask(self.dataset_id, asked), home.who)
         known = after.dataset(self.dataset_id)
         if is_new or known.sets[asked.version_hash].is_free(home.effects.now_ms()):
             submit(home.job(known, asked), home.ledger, home.runner, home.engine)
             return self.fetch(asked.version_hash)  # One of its commits may be purged by now.
         return home.training_set(known, known.sets[asked.version_hash])
+
+    def _require_predicate(self, where: str) -> None:
+        """Raise if a predicate does not fit the columns of the rows."""
+        self._home.table(self.uuid).scan(where=where)
 
     def fetch(self, version_hash: str, wait_s: float = 0) -> TrainingSet:
         """Return the state of a training set: RUNNING, READY with parts, or FAILED with the reason.

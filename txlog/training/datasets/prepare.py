@@ -34,6 +34,7 @@ from txlog.training.datasets.aside import open_object, place_of
 from txlog.training.datasets.ingest import discard_tree
 from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.training.datasets.training_files import PickedRows, SetFiles
+from txlog.training.datasets.training_set import WHERE
 from txlog.training.datasets.types import type_of
 from txlog.training.datasets.values import Part
 
@@ -165,10 +166,11 @@ def _built(
     table = Table(
         job.table_uri, job.table_version, storage_options=job.storage_options, engine=engine
     )
-    rows = PickedRows(table, job.asked.commit_ids, home)
+    options = dict(job.asked.options)
+    rows = PickedRows(table, job.asked.commit_ids, home, options.pop(WHERE, None))
     below = folder.root.removeprefix(home.root).strip("/")
     out = SetFiles(folder, below, job.asked.form, check)
-    statistics = kind.build(rows, out, job.asked.options)
+    statistics = kind.build(rows, out, options)
     return out.parts, dict(statistics)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog import Fragment, FragmentMetadata, Table, col, lit
+from txlog import Expression, Fragment, FragmentMetadata, Table, col, lit
 from txlog.base.arrow import arrow_array, numpy_array, pq
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError
@@ -28,6 +28,7 @@ from txlog.extend import (
     decode_path,
     plan_fragments,
     read_fragment,
+    required_expression,
     shares,
     write_files,
 )
@@ -91,12 +92,21 @@ class _Reading:
 
 
 class PickedRows:
-    """The rows of some commits, in the order of the commits and of their rows."""
+    """The rows of some commits, in the order of the commits and of their rows.
 
-    def __init__(self, table: Table, commit_ids: Sequence[int], home: Store) -> None:
+    Parameters
+    ----------
+    where
+        Only rows for which this predicate is true (DST-46). Default: all.
+    """
+
+    def __init__(
+        self, table: Table, commit_ids: Sequence[int], home: Store, where: str | None = None
+    ) -> None:
         self.schema = pa.schema([one for one in table.schema if one.name != COMMIT_ID])
         self._table = table
         self._home = home
+        self._where = None if where is None else required_expression(where, argument="where")
         self._engine: Engine = context_of(table).engine
         self.runs = _runs(table, commit_ids)
 
@@ -104,37 +114,47 @@ class PickedRows:
         self,
         function: Callable[[Iterator[pa.RecordBatch]], Result],
         columns: Sequence[str] | None = None,
+        *,
+        of_all: bool = False,
     ) -> Iterator[Result]:
-        """Yield the result of a function for each run, in order, from the table's engine."""
-        return self.map_numbered(partial(_of_batches, function), columns)
+        """Yield the result of a function for each run, in order, from the table's engine.
+
+        Parameters
+        ----------
+        of_all
+            Whether the function also gets the rows that the predicate leaves out.
+        """
+        return self.map_numbered(partial(_of_batches, function), columns, of_all=of_all)
 
     def map_numbered(
         self,
         function: Callable[[tuple[int, Iterator[pa.RecordBatch]]], Result],
         columns: Sequence[str] | None = None,
+        *,
+        of_all: bool = False,
     ) -> Iterator[Result]:
         """Do the same with a function that also gets the number of the run."""
-        work = partial(_of_run, function, self._reading(columns))
+        work = partial(_of_run, function, self._reading(columns, None if of_all else self._where))
         for start in range(0, len(self.runs), _AT_ONCE):
             runs = self.runs[start : start + _AT_ONCE]
             yield from self._engine.map(work, list(enumerate(runs, start)))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows in this process."""
-        reading = self._reading(columns)
+        reading = self._reading(columns, self._where)
         return prefetch(batch for run in self.runs for batch in reading.batches(run))
 
     def open_object(self, uri: str) -> Any:
         """Return the content at a row's `uri`, as a file for a `with`."""
         return open_object(self._home, uri)
 
-    def _reading(self, columns: Sequence[str] | None) -> _Reading:
+    def _reading(self, columns: Sequence[str] | None, where: Expression | None) -> _Reading:
         names = self.schema.names if columns is None else list(columns)
         snapshot = self._table.snapshot
         return _Reading(
             context_of(self._table).store,
-            plan_fragments(snapshot, (), columns=names).reading,
-            plan_fragments(snapshot, (), columns=[*names, _ROW_ID]).reading,
+            plan_fragments(snapshot, (), columns=names, where=where).reading,
+            plan_fragments(snapshot, (), columns=[*names, _ROW_ID], where=where).reading,
         )
 
 

@@ -11,15 +11,26 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.base.errors import (
+    InvalidInputError,
+    NotFoundError,
+    require_mappings,
+    require_texts,
+)
 from txlog.base.frozen import freeze
+from txlog.extend import folders_in, open_store, required_expression, to_sql
 from txlog.training.datasets.events import canonical
 from txlog.training.datasets.values import Asked, Commit, Failure, Part, State
+from txlog.training.loader.splits import part_where
 
 if TYPE_CHECKING:
     from txlog import Table
     from txlog.training.datasets.lineage import Graph
     from txlog.training.loader.loader import Loader
+
+
+WHERE = "where"
+"""The option of a predicate for the examples, which all types have (DST-46)."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +83,11 @@ class TrainingSet:
                 reason=f"the training set has the form {self.form!r}, which is not a table",
                 remedy='Prepare it with form="parquet"',
             )
-        name = next(part.name.partition("/")[0] for part in self.parts if "/" in part.name)
-        return Table(f"{root}/{name}", storage_options=self.storage_options)
+        named = [part.name.partition("/")[0] for part in self.parts if "/" in part.name]
+        if not named:  # A set without examples has a table without files.
+            found = folders_in(open_store(root, self.storage_options), "")
+            named = [name for name in ("examples", "files") if name in found]
+        return Table(f"{root}/{named[0]}", storage_options=self.storage_options)
 
     def loader(self, *, batch_size: int, **arguments: Any) -> Loader:
         """Return batches of the examples; arguments and errors as for `txlog.training.Loader`."""
@@ -115,7 +129,6 @@ class TrainingSet:
             Its form is not `parquet`.
         """
         from txlog import col, lit
-        from txlog.extend import open_store
         from txlog.training.datasets.ingest import object_path
         from txlog.training.datasets.types import OBJECTS, stores_objects
 
@@ -225,3 +238,37 @@ def ask(
     }
     digest = sha256(canonical(recipe).encode()).hexdigest()
     return Asked(f"v1{digest[:40]}", type_key, commits, form, dict(options or {}))
+
+
+def with_where(
+    options: Mapping[str, str] | None,
+    where: str | None,
+    split: Mapping[str, float] | None,
+    part: str | None,
+    key: str | Sequence[str] | None,
+) -> Mapping[str, str] | None:
+    """Return options with the predicate of `where` and of a part of a split. Rule: DST-46.
+
+    Raises
+    ------
+    InvalidInputError
+        `where` is no SQL, or the options have a predicate already; or as for `split_where`.
+    """
+    found = part_where(split, part, key)
+    if where is None and found is None:
+        return options
+    require_mappings(options=options)
+    given = dict(options or {})
+    if WHERE in given:
+        raise InvalidInputError(
+            argument="options",
+            field=WHERE,
+            reason="a predicate is given by other arguments, too",
+            remedy="Write all of it in where",
+        )
+    texts = [] if found is None else [found]
+    if where is not None:
+        require_texts(where=where)
+        # As one text, it has no comments and its parentheses are in pairs.
+        texts.insert(0, f"({to_sql(required_expression(where, argument='where'))})")
+    return {**given, WHERE: " AND ".join(texts)}

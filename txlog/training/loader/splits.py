@@ -49,14 +49,10 @@ def split_where(part: str, shares: Mapping[str, float], key: str | Sequence[str]
     return f"pmod(xxhash64({texts}), {_BUCKETS}) BETWEEN {first} AND {end - 1}"
 
 
-def of_part(
-    table: Table,
-    where: Where,
-    split: Mapping[str, float] | None,
-    part: str | None,
-    key: str | Sequence[str] | None,
-) -> Where:
-    """Return the predicate for the rows of `where` in one part of a split.
+def part_where(
+    split: Mapping[str, float] | None, part: str | None, key: str | Sequence[str] | None
+) -> str | None:
+    """Return the predicate of `split_where`; None without a split.
 
     Raises
     ------
@@ -66,7 +62,7 @@ def of_part(
     given = {"split": split, "part": part, "key": key}
     lacking = [name for name, value in given.items() if value is None]
     if len(lacking) == len(given):
-        return where
+        return None
     if split is None or part is None or key is None:
         raise InvalidInputError(
             argument=lacking[0],
@@ -74,10 +70,23 @@ def of_part(
             remedy='Write split={"train": 0.8, "val": 0.2}, part="train", key="id"',
         )
     try:
-        found = split_where(part, split, key)
+        return split_where(part, split, key)
     except InvalidInputError as error:
         error.argument = "split" if error.argument == "shares" else error.argument
         raise
+
+
+def of_part(
+    table: Table,
+    where: Where,
+    split: Mapping[str, float] | None,
+    part: str | None,
+    key: str | Sequence[str] | None,
+) -> Where:
+    """Return the predicate for the rows of `where` in one part of a split; errors as above."""
+    found = part_where(split, part, key)
+    if found is None:
+        return where
     if where is None:
         return found
     scan = table.scan([], where)  # In the time zone of the table.

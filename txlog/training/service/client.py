@@ -20,7 +20,7 @@ from txlog.base.thresholds import Threshold
 from txlog.training.datasets.limits import DEFAULT_LIMITS
 from txlog.training.datasets.lineage import Direction, Graph, as_input
 from txlog.training.datasets.prepare import fetch_file, unpack
-from txlog.training.datasets.training_set import TrainingSet
+from txlog.training.datasets.training_set import TrainingSet, with_where
 from txlog.training.datasets.values import Code, Commit, Input, Part, Summary
 from txlog.training.service.arguments import check_arguments
 from txlog.training.service.connection import TRIES, Connection
@@ -259,8 +259,14 @@ class RemoteDataset:
         tags: Mapping[str, str] | None = None,
         form: str = "parquet",
         options: Mapping[str, str] | None = None,
+        *,
+        where: str | None = None,
+        split: Mapping[str, float] | None = None,
+        part: str | None = None,
+        key: str | Sequence[str] | None = None,
     ) -> RemoteTrainingSet:
         """Start to make a training set, as `Dataset.prepare` does, and return at once."""
+        options = with_where(options, where, split, part, key)
         body = {
             "commit": commit,
             "tags": dict(tags or {}),

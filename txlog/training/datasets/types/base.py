@@ -60,11 +60,20 @@ class Rows(Protocol):
         self,
         function: Callable[[Iterator[pa.RecordBatch]], Result],
         columns: Sequence[str] | None = None,
+        *,
+        of_all: bool = False,
     ) -> Iterator[Result]:
         """Yield the results of a function for each run of consecutive rows, in their order.
 
         The function may run in other processes on the table's engine, so it and its results must
         pickle.
+
+        Parameters
+        ----------
+        of_all
+            Whether the function also gets the rows of the picked commits that the training set
+            leaves out, such as those of other parts of a split. Labels need them, so that all parts
+            number them alike.
         """
         ...
 

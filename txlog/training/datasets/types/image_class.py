@@ -129,7 +129,7 @@ class ImageClass:
         `name-2`.
         """
         require_options(options, {})
-        labels = distinct(rows.map(partial(first_seen, "label"), ["label"]))
+        labels = distinct(rows.map(partial(first_seen, "label"), ["label"], of_all=True))
         columns = ["filename", "label", "content", "uri"]
         if out.form == "csv":
             count = _write_zip(rows, out, labels, columns)

@@ -59,7 +59,7 @@ class TextIntent:
     def build(self, rows: Rows, out: Parts, options: Mapping[str, str]) -> dict[str, int]:
         """Number the labels by first appearance, and write examples and labels."""
         require_options(options, {})
-        labels = distinct(rows.map(partial(first_seen, "labels"), ["labels"]))
+        labels = distinct(rows.map(partial(first_seen, "labels"), ["labels"], of_all=True))
         count = out.write("examples", rows, partial(_numbered, labels))
         out.write_table("labels", labels_table(labels))
         return {"numExamples": count, "numLabels": len(labels)}
