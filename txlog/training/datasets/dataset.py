@@ -26,10 +26,10 @@ from txlog.training.datasets.lifecycle import commit_request, purge_commit, purg
 from txlog.training.datasets.limits import Limits, require_no_number
 from txlog.training.datasets.lineage import Direction, Graph, node_of, trace
 from txlog.training.datasets.prepare import submit
-from txlog.training.datasets.training_set import WHERE, TrainingSet, ask, pick, with_where
+from txlog.training.datasets.training_set import TrainingSet, ask, pick, with_where
 from txlog.training.datasets.types import stores_objects, type_of
 from txlog.training.datasets.types.base import type_key
-from txlog.training.datasets.values import FORMS, Code, Commit, Summary
+from txlog.training.datasets.values import FORMS, WHERE, Code, Commit, Summary
 
 if TYPE_CHECKING:
     from txlog import Table

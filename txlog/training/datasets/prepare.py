@@ -34,9 +34,8 @@ from txlog.training.datasets.aside import open_object, place_of
 from txlog.training.datasets.ingest import discard_tree
 from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.training.datasets.training_files import PickedRows, SetFiles
-from txlog.training.datasets.training_set import WHERE
 from txlog.training.datasets.types import type_of
-from txlog.training.datasets.values import Part
+from txlog.training.datasets.values import WHERE, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,17 +20,13 @@ from txlog.base.errors import (
 from txlog.base.frozen import freeze
 from txlog.extend import folders_in, open_store, required_expression, to_sql
 from txlog.training.datasets.events import canonical
-from txlog.training.datasets.values import Asked, Commit, Failure, Part, State
+from txlog.training.datasets.values import WHERE, Asked, Commit, Failure, Part, State
 from txlog.training.loader.splits import part_where
 
 if TYPE_CHECKING:
     from txlog import Table
     from txlog.training.datasets.lineage import Graph
     from txlog.training.loader.loader import Loader
-
-
-WHERE = "where"
-"""The option of a predicate for the examples, which all types have (DST-46)."""
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,10 @@ class Failure:
     text: str
 
 
+WHERE = "where"
+"""The option of a predicate for the examples, which all types have (DST-46)."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """The content and the recipe of a training set, from which its version hash is computed."""
