@@ -50,6 +50,19 @@ def test_a_catalog_names_tables(catalog: Catalog, tmp_path: Path) -> None:
     assert names(again) == ["sales.Orders", "sales.eu.orders", "staff"]
 
 
+def test_a_name_that_another_process_takes_meanwhile(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was in the folder before stays there; only the new log goes."""
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "notes.txt").write_text("mine")
+    monkeypatch.setattr(Catalog, "_require_free", lambda *_: None)  # It was free then.
+    catalog.create_table("a.t", SCHEMA)
+    with pytest.raises(AlreadyExistsError):
+        catalog.create_table("a.t", SCHEMA, location=tmp_path / "new")
+    assert [one.name for one in (tmp_path / "new").rglob("*") if one.is_file()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize(
     "act",
     [

@@ -74,6 +74,21 @@ ASK: dict[str, Callable[[ManagedStore], object]] = {
 }
 
 
+@pytest.mark.spec("CAT-14")
+def test_a_version_is_published_after_the_one_before_it(catalog: Catalog) -> None:
+    """Who reads by path never sees a gap, although whoever had to publish version 3 failed."""
+    store = unpublished(catalog)
+    proposed = store.stage(4, store.inner.read(log_path(commit_name(2))))
+    with pytest.raises(StoreError, match="version 4 is to be published, but the version before"):
+        store.publish({4: proposed.staged})
+    published = Path(store.root) / "_delta_log" / commit_name(4)
+    assert not published.exists()
+    assert store.database.ratify([proposed]) == "ratified"
+    assert store.latest_version() == 4  # Finds both.
+    store.read(log_path(commit_name(4)))
+    assert published.exists()
+
+
 @pytest.mark.parametrize("ask", list(ASK))
 @pytest.mark.spec("CAT-14")
 def test_whoever_finds_a_ratified_commit_publishes_it(catalog: Catalog, ask: str) -> None:

@@ -31,6 +31,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import execute as execute_on
 from txlog.commit.operation import is_rehearsing
+from txlog.log.names import LOG_FOLDER, log_path
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import clones_of
 from txlog.snapshot.time_travel import parse_timestamp
@@ -268,8 +269,7 @@ class Catalog:
             return self._take(name, table, managed, is_own=True)
         except AlreadyExistsError:  # Another process took the name meanwhile.
             with suppress(TxlogError):
-                store = open_store(table.uri, self._options)
-                store.delete([info.name for info in store.list_tree("")])
+                discard_new_log(open_store(table.uri, self._options))
             raise
 
     def register(
@@ -808,6 +808,11 @@ class Catalog:
         if place in known or Table.exists(place, self._options):
             return f"{place}-{REAL.uuid()[:8]}"
         return place
+
+
+def discard_new_log(store: Store) -> None:
+    """Delete the log of a table that was just created; other files may have been there before."""
+    store.delete([log_path(info.name) for info in store.list_tree(LOG_FOLDER)])
 
 
 def _url_of(database: str | os.PathLike[str]) -> str:

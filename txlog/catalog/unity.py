@@ -26,14 +26,13 @@ from txlog.base.errors import (
 )
 from txlog.base.threads import Engine
 from txlog.base.uris import scheme_of
-from txlog.catalog.catalog import Catalog
+from txlog.catalog.catalog import Catalog, discard_new_log
 from txlog.catalog.moment import CatalogSnapshot, require_name
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import execute
 from txlog.data_files.definition import Definition
 from txlog.data_files.options import as_schema
-from txlog.log.names import LOG_FOLDER, log_path
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, threads_for
@@ -228,8 +227,7 @@ class UnityCatalog(Catalog):
             self._client.create(name, _stated(done.snapshot, place, is_managed=location is None))
         except AlreadyExistsError:  # Another process took the name meanwhile.
             with suppress(TxlogError):
-                # The folder may have had other files before; its log is new.
-                store.delete([log_path(info.name) for info in store.list_tree(LOG_FOLDER)])
+                discard_new_log(store)
             raise
         return self.table(name)
 

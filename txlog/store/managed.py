@@ -106,10 +106,10 @@ class ManagedStore(ForwardingStore):
         Raises
         ------
         StoreError
-            A commit cannot be copied. Of a catalog that others follow, also if the one before is
-            not published.
+            A commit cannot be copied, or the one before it is not published.
         """
-        if staged and self.database.is_shared:
+        if staged:
+            # Whoever should have published it may have failed. Readers would see a gap.
             self._require_before(min(staged))
         for version, name in sorted(staged.items()):
             path = log_path(commit_name(version))
