@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, get_args
 
-from txlog.base.errors import InvalidInputError, not_installed
+from txlog.base.errors import InvalidInputError, named_for_callers, not_installed
 from txlog.base.threads import map_ahead
 from txlog.training.loader.blocks import Columns, finished
 from txlog.training.loader.images import Image
@@ -29,6 +29,10 @@ class Batches(ABC):
     """Batches of rows in an order, by epochs, of which a state is a position."""
 
     views: dict[str, View]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        named_for_callers(cls)
 
     def __init__(
         self,

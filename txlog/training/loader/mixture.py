@@ -311,7 +311,7 @@ def _alike(loaders: Mapping[str, Loader]) -> Mapping[str, Loader]:
                     argument="loaders",
                     field=other,
                     reason=f"its {fact} is {found}, that of {name} is {wanted}",
-                    remedy="Make all loaders with the same columns, views and batch_size",
+                    remedy="Make all loaders with the same columns, views and size of batches",
                 )
         if not loader.num_rows:
             raise InvalidInputError(argument="loaders", field=other, reason="it has no rows")
