@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 _AHEAD = 2  # Batches for each process, so that none waits for the next one.
 
@@ -61,6 +61,9 @@ class Processes:
         OutOfMemoryError
             A process was killed, as it is if memory runs out. The next iteration starts others.
         """
+        import multiprocessing  # Slow to import, and few loaders have processes.
+        from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+
         function = self._function
         assert function is not None, "the constructor refuses processes without a function"
         if self._pool is None:
