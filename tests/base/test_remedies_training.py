@@ -13,7 +13,7 @@ import pytest
 import txlog
 import txlog.training as training
 from tests.remedies import adding_to, calls_of, refused, remedies_with_calls
-from txlog.training import Code, Dataset, Datasets, InlineRunner, Input, Limits, Loader
+from txlog.training import Code, Dataset, Datasets, InlineRunner, Input, Limits, Loader, Mixture
 from txlog.training.datasets import lifecycle, types
 from txlog.training.datasets.types import generic
 from txlog.training.service.auth import require_guarded
@@ -234,7 +234,7 @@ def _(path: Path) -> None:
     assert batch["c"].tolist() == [1, 7, 3]
 
 
-@case("training/loader/loader.py: world_size")
+@case("training/loader/batches.py: world_size")
 def _(path: Path) -> None:
     table = txlog.write(path / "t", ROWS)
     with pytest.MonkeyPatch.context() as patch:
@@ -281,6 +281,24 @@ ELSEWHERE: Mapping[str, str] = {
     "training/loader/tf.py: Image((height, width))": "needs tensorflow",
     "training/loader/torch.py: Loader.state_at(step)": "needs torch",
 }
+
+
+@case('training/loader/mixture.py: {"web": Loader(…), "code": Loader(…)}')
+def _loaders_of_a_mixture(path: Path) -> None:
+    table = txlog.write(str(path / "t"), ROWS)
+    loader = Loader(table, batch_size=1)
+    wrong: Any = [loader]
+    (code,) = refused(lambda: Mixture(wrong))
+    Mixture(value(code, Loader=lambda _: loader))
+
+
+@case('training/loader/splits.py: split={"train": 0.8, "val": 0.2} | part="train" | key="id"')
+def _a_part_of_a_split(path: Path) -> None:
+    table = txlog.write(str(path / "t"), ROWS)
+    given: dict[str, Any] = {}
+    for piece in refused(lambda: Loader(table, batch_size=1, part="train")):
+        given |= argument(piece)
+    Loader(table, batch_size=1, **given)
 
 
 def test_each_remedy_with_a_call_has_a_case() -> None:

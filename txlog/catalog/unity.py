@@ -71,7 +71,7 @@ class UnityCatalog(Catalog):
             raise InvalidInputError(
                 argument="database",
                 reason=f"{access.address} is the address of a table, not of a catalog",
-                remedy="Open it with txlog.Table, or leave out what follows the catalog's name",
+                remedy="Open it as a table, or leave out what follows the catalog's name",
             )
         if location is not None:
             raise InvalidInputError(
@@ -181,14 +181,14 @@ class UnityCatalog(Catalog):
         """
         name = self._name(name)
         if managed not in (False, "all"):
-            raise self._lacking(f"managed={managed!r}", "Pass managed='all'")
+            raise self._lacking(f"managed={managed!r}", "Only 'all' is possible")
         if (location is None) == (managed is False):
             raise InvalidInputError(
                 argument="location",
                 reason="an external table needs a location"
                 if location is None
                 else "the server decides where a managed table is",
-                remedy="Pass the location of an external table, or managed='all' without one",
+                remedy="Give an external table a location, and a managed one none",
             )
         if name in self:
             raise AlreadyExistsError(
@@ -253,7 +253,7 @@ class UnityCatalog(Catalog):
         if managed is not False:
             raise self._lacking(
                 f"register(managed={managed!r})",
-                "Make a new table with create_table(…, managed='all'), and copy the rows",
+                "Make a new managed table in the catalog, and copy the rows",
             )
         access = UnityTable(self._client, name, None, place, "anybody", is_new=False)
         snapshot = load_snapshot(open_store(place, {**self._options, UNITY: access}))
@@ -287,9 +287,7 @@ class UnityCatalog(Catalog):
 
     def manage(self, name: str, managed: Managed = "writes") -> NoReturn:
         """Raise `UnsupportedFeatureError`."""
-        raise self._lacking(
-            "manage", "Make a new table with create_table(…, managed='all'), and copy the rows"
-        )
+        raise self._lacking("manage", "Make a new managed table in the catalog, and copy the rows")
 
     def release(self, name: str) -> NoReturn:
         """Raise `UnsupportedFeatureError`."""

@@ -163,7 +163,7 @@ def find(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise NotFoundError(
             path=text,
             reason="this is the address of a catalog, not of a table",
-            remedy="Open the catalog with txlog.Catalog, or add /schema.table",
+            remedy="Open it as a catalog, or add /schema.table",
         )
     name = access.address.table
     client = Client(replace(access, address=access.address._replace(table=None)))
