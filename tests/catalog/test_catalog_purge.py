@@ -1,13 +1,17 @@
 """What a catalog forgets, and what it shows until then."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import txlog
 from tests.catalog.conftest import SCHEMA, Make, content, rows
 from tests.catalog.test_repair import Unpublished
 from txlog import Catalog
-from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.base.errors import InvalidInputError, LogCorruptError, NotFoundError
+from txlog.store.local.local import LocalStore
 
 
 def now_of(catalog: Catalog) -> int:
@@ -121,3 +125,96 @@ def test_the_history_takes_days(catalog: Catalog, days: Any) -> None:
     catalog.create_table("t", SCHEMA)
     with pytest.raises(InvalidInputError, match="history_days"):
         catalog.purge(history_days=days)
+
+
+@pytest.mark.spec("CAT-2")
+def test_a_clone_that_an_unpublished_commit_registered_keeps_its_files(
+    catalog: Catalog, make: Make, tmp_path: Path
+) -> None:
+    table = make("a", (1, 1))
+    with Unpublished(table):
+        clone = table.clone(tmp_path / "clone", storage_options={}, shallow=True, register=True)
+    catalog.drop("a")
+    assert catalog.purge(0, dry_run=False) == ["a"]
+    assert content(txlog.Table(clone.uri)) == [(1, 1)]
+
+
+def damage(table: txlog.Table) -> None:
+    (Path(table.uri) / "_delta_log" / f"{0:020d}.json").write_text("no commit")
+
+
+@pytest.mark.spec("CAT-2")
+def test_a_damaged_table_does_not_keep_the_others_from_a_purge(
+    catalog: Catalog, make: Make
+) -> None:
+    tables = {name: make(name, (1, 1)) for name in ("a", "b")}
+    keeper = make("c", (1, 1))
+    damage(tables["a"])
+    for name in tables:
+        catalog.drop(name)
+    for _ in range(2):
+        with pytest.raises(LogCorruptError, match="delete this folder"):
+            catalog.purge(0, history_days=0, dry_run=False)
+        assert catalog.dropped()["name"].to_pylist() == ["a"]
+    assert not Path(tables["b"].uri, "_delta_log", f"{0:020d}.json").exists()
+    assert len(catalog._database.commits_after(catalog._database.last_sequence() - 1, 9)) == 1
+    shutil.rmtree(tables["a"].uri)
+    assert catalog.purge(0, dry_run=False) == ["a"]
+    assert catalog._database.all_tables() == catalog._database.tables()
+    assert content(keeper) == [(1, 1)]
+
+
+@pytest.mark.parametrize("count", range(4))
+@pytest.mark.spec("CAT-2")
+def test_a_purge_that_ended_half_way_is_finished_by_the_next(
+    catalog: Catalog, make: Make, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make("a", (1, 1))
+    make("b", (1, 1))
+    at_ms = now_of(catalog)
+    catalog.drop("a")
+    right, left = LocalStore.delete, [count]
+
+    def delete(store: LocalStore, paths: list[str]) -> None:
+        for path in paths:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            right(store, [path])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "delete", delete)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.purge(0, dry_run=False)
+    assert sorted(catalog.at(at_ms)) == ["b"]  # The claim came before the deletes.
+    catalog.purge(0, dry_run=False)
+    assert [one for one in Path(table.uri).rglob("*") if one.is_file()] == []
+    assert [row.name for row in catalog._database.all_tables()] == ["b"]
+
+
+@pytest.mark.spec("CAT-13")
+def test_a_time_shows_the_tables_beside_a_damaged_one(
+    catalog: Catalog, make: Make, tmp_path: Path
+) -> None:
+    make("a", (1, 1))
+    at_ms = now_of(catalog)
+    damage(catalog.register("b", txlog.write(tmp_path / "b", rows((1, 1))).uri))
+    moment = catalog.at(at_ms)
+    assert content(moment["a"]) == [(1, 1)]
+    assert moment.versions()["b"] is None
+    with pytest.raises(LogCorruptError):
+        moment["B"]
+
+
+@pytest.mark.spec("CAT-13")
+def test_a_follower_names_a_table_that_was_purged(catalog: Catalog, make: Make) -> None:
+    follower = catalog.follow(timeout_s=0)
+    table = make("a", (1, 1))
+    change = next(follower)
+    catalog.drop("a")
+    dropped = list(catalog.follow(token=change.token, timeout_s=0))[-1]
+    catalog.purge(0, dry_run=False)
+    for one in (change, dropped):
+        with pytest.raises(NotFoundError, match="purged"):
+            one.table("a")
+    assert not Path(table.uri, "_delta_log", f"{0:020d}.json").exists()

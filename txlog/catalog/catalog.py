@@ -18,7 +18,9 @@ from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
     InvalidTypeError,
+    LogCorruptError,
     NotFoundError,
+    StoreError,
     TxlogError,
     UnsupportedFeatureError,
     require_texts,
@@ -367,19 +369,44 @@ class Catalog:
         Returns
         -------
         The names of the tables. With `dry_run`, nothing is done.
+
+        Raises
+        ------
+        LogCorruptError, StoreError
+            A table could not be purged, and stays. All others were.
         """
         before = REAL.now_ms() - _in_ms(retention_days, "retention_days")
         forgotten_ms = REAL.now_ms() - _in_ms(history_days, "history_days")
         rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
-        if not dry_run:
-            for row in rows:
-                assert row.dropped_ms is not None
-                if self._database.claim(row.table_id, row.dropped_ms):
-                    self._delete_files(row)
-                    self._database.forget(row.table_id)
-            self._note_published()
-            self._database.prune(forgotten_ms)
-        return [row.name for row in rows]
+        names = [row.name for row in rows]
+        if dry_run:
+            return names
+        failed: list[TxlogError] = []
+        for row in rows:
+            try:
+                self._purge(row)
+            except TxlogError as error:  # One table does not keep the others.
+                failed.append(error)
+        self._note_published()
+        self._database.prune(forgotten_ms)
+        if failed:
+            for other in failed[1:]:
+                failed[0].add_note(str(other))
+            raise failed[0]
+        return names
+
+    def _purge(self, row: TableRow) -> None:
+        """Delete the files of a dropped table, as far as only it needs them, and forget it."""
+        assert row.dropped_ms is not None
+        files = self._files_to_purge(row)  # Before the claim: if it fails, `undrop` is possible.
+        if not self._database.claim(row.table_id, row.dropped_ms):
+            return
+        if files:
+            # The log is deleted last: if the process ends before, it says whose the rest is.
+            store = open_store(row.location, self._options)
+            store.delete([path for path in files if not _is_of_log(path)])
+            store.delete([path for path in files if _is_of_log(path)])
+        self._database.forget(row.table_id)
 
     def _note_published(self) -> None:
         """Record commits as published whose copies are there: on near stores nobody said so."""
@@ -391,19 +418,39 @@ class Catalog:
                 with suppress(TxlogError):  # A table that is away keeps its rows.
                     store.note_published()
 
-    def _delete_files(self, row: TableRow) -> None:
-        """Delete the files of a purged table, if only it can have any there."""
+    def _files_to_purge(self, row: TableRow) -> list[str]:
+        """Return the files of a dropped table, if only it can have any there.
+
+        Raises
+        ------
+        LogCorruptError
+            The log cannot be read, so nobody knows whether a clone needs the files.
+        """
         others = [one for one in self._database.all_tables() if one.table_id != row.table_id]
         if not row.is_own or any(_overlap(row.location, one.location) for one in others):
-            return
+            return []
         store = open_store(row.location, self._options)
         try:
             snapshot = load_snapshot(PublishedStore(store))
-        except NotFoundError:
-            return
-        is_same = snapshot.metadata.id == row.table_id
-        if is_same and catalog_of(snapshot) in (None, self._id) and not clones_of(snapshot):
-            store.delete([info.name for info in store.list_tree("")])
+            is_same = snapshot.metadata.id == row.table_id
+            if is_same and snapshot.version < (row.latest_version or 0):
+                # A clone may be registered in a commit that is ratified and not published.
+                snapshot = self._open_dropped(row, None).snapshot
+        except (NotFoundError, LogCorruptError) as error:
+            files = [info.name for info in store.list_tree("")]
+            if _is_claimed(row) and all(map(_is_of_log, files)):
+                return files  # A purge ended while it deleted the log.
+            if isinstance(error, NotFoundError):
+                return []
+            error.remedy = (
+                "All other dropped tables were purged. If nobody needs the files in "
+                f"{row.location}, delete this folder and purge again. Else bring the table back "
+                "with the catalog's method undrop, and repair it"
+            )
+            raise
+        if not is_same or catalog_of(snapshot) not in (None, self._id) or clones_of(snapshot):
+            return []
+        return [info.name for info in store.list_tree("")]
 
     # Managed tables ----------------------------------------------------------------------------
 
@@ -521,22 +568,31 @@ class Catalog:
         ------
         NotFoundError
             The catalog has forgotten what was there at that time (`purge`).
+
+        If the log of a table cannot be read, the error is raised when that table is asked for.
         """
         at_ms = parse_timestamp(timestamp)
         versions = self._database.versions_at(at_ms)
         there = []
+        failed: dict[str, TxlogError] = {}
         for row in self._database.all_tables():
-            if row.dropped_ms is not None and row.dropped_ms <= at_ms:
+            if _is_claimed(row) or (row.dropped_ms is not None and row.dropped_ms <= at_ms):
                 continue
             if row.managed is None or row.table_id not in versions:
-                version = self._version_at(row, at_ms)
-                if version is None:
-                    continue
-                versions[row.table_id] = version
+                try:
+                    version = self._version_at(row, at_ms)
+                except TxlogError as error:  # Only whoever asks for the table must know it.
+                    failed[row.table_id] = error
+                else:
+                    if version is None:
+                        continue
+                    versions[row.table_id] = version
             there.append(row)
         named = by_name(there)
         return CatalogSnapshot(
-            self._open, {name: (row, versions[row.table_id]) for name, row in named.items()}
+            self._open,
+            {name: (row, versions.get(row.table_id)) for name, row in named.items()},
+            {n: failed[row.table_id] for n, row in named.items() if row.table_id in failed},
         )
 
     def _version_at(self, row: TableRow, at_ms: int) -> int | None:
@@ -705,6 +761,16 @@ class Catalog:
         return table_at(replace(context_of(table), time_zone=self._time_zone), table.snapshot)
 
     def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
+        try:
+            return self._opened(row, version, branch)
+        except NotFoundError as error:
+            with suppress(StoreError):
+                now = self._database.table_of(row.table_id)
+                if now is None or _is_claimed(now):
+                    raise _purged(row) from error
+            raise
+
+    def _opened(self, row: TableRow, version: int | str | None, branch: str | None) -> Table:
         if row.dropped_ms is not None:
             return self._open_dropped(row, version)
         if row.managed == LEAVING:
@@ -863,6 +929,15 @@ def _overlap(one: str, other: str) -> bool:
     return a.startswith(b) or b.startswith(a)
 
 
+def _is_of_log(path: str) -> bool:
+    return path.startswith(f"{LOG_FOLDER}/")
+
+
+def _is_claimed(row: TableRow) -> bool:
+    """Return whether a purge of a table began, after which it cannot be brought back."""
+    return not row.name.isprintable()
+
+
 def _require_managed(managed: object) -> None:
     if managed not in (False, "all", "writes"):
         raise InvalidInputError(
@@ -878,6 +953,14 @@ def _replaced(row: TableRow) -> NotFoundError:
         path=row.location,
         reason=f"another table has replaced {row.name} in its folder",
         remedy="Drop the name, and register the folder",
+    )
+
+
+def _purged(row: TableRow) -> NotFoundError:
+    return NotFoundError(
+        path=row.location,
+        reason=f"the table {row.name.strip()} was dropped and purged",
+        remedy="Go on without it: its files are deleted, or belong to others",
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from txlog.base.errors import InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, NotFoundError, TxlogError
 from txlog.store.catalog_database import TableRow
 from txlog.table.table import Table
 
@@ -34,6 +34,7 @@ class CatalogSnapshot(Mapping[str, Table]):
 
     _open: Callable[[TableRow, int | None], Table]
     _found: Mapping[str, tuple[TableRow, int | None]]
+    _failed: Mapping[str, TxlogError] = field(default_factory=dict)  # Why one has no version.
 
     def __repr__(self) -> str:
         return f"<txlog.CatalogSnapshot: {len(self._found)} tables at one moment>"
@@ -65,6 +66,8 @@ class CatalogSnapshot(Mapping[str, Table]):
         folded = require_name(name).casefold()
         for known, found in self._found.items():
             if known.casefold() == folded:
+                if known in self._failed:
+                    raise self._failed[known]
                 return found
         raise NotFoundError(
             path=name,
@@ -73,7 +76,10 @@ class CatalogSnapshot(Mapping[str, Table]):
         )
 
     def versions(self) -> dict[str, int | None]:
-        """Return the versions by name; None for a table that the catalog does not manage."""
+        """Return the versions by name.
+
+        None: the catalog does not manage the table, and reads its version when it is opened.
+        """
         return {name: version for name, (_, version) in self._found.items()}
 
 
