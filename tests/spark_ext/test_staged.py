@@ -57,6 +57,10 @@ def state(catalog: Catalog, name: str) -> dict[int, int]:
     return {one["id"]: one["v"] for one in catalog.table(name).to_arrow().to_pylist()}
 
 
+def state_of(table: txlog.Table) -> dict[int, int]:
+    return {one["id"]: one["v"] for one in table.refresh().to_arrow().to_pylist()}
+
+
 def data_files(catalog: Catalog) -> set[str]:
     folder = Path(catalog.location_of("sales.orders")).parent
     return {str(one) for one in folder.rglob("*.parquet") if "_delta_log" not in str(one)}
@@ -289,3 +293,73 @@ def test_a_table_in_memory_takes_frames_through_this_process(spark: Any) -> None
     with table.transaction() as changes:
         changes.append(frame(spark, 2, 4))
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.spec("CON-30")
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("when", ["before", "meanwhile", "in the block"])
+def test_an_overwrite_with_rows_of_the_table_undoes_no_change(
+    catalog: Catalog, spark: Any, tmp_path: Path, when: str
+) -> None:
+    alone = txlog.write(tmp_path / "t", rows_of({1: 10, 2: 20}))
+    managed = catalog.table("sales.orders")
+
+    def change(begin: Callable[[], Any], table: txlog.Table, of: Callable[[Any], Any]) -> None:
+        options = catalog.storage_options() if table is managed else None
+        read = spark_ext.read(spark, table.uri, storage_options=options).where("id > 1")
+        more = rows_of({3: 30})
+        if when == "before":
+            table.append(more)
+        with begin() as changes:
+            if when == "in the block":
+                of(changes).append(more)
+            of(changes).overwrite(read)
+            if when == "meanwhile":
+                table.append(more)
+
+    expected = [1, 2] if when == "in the block" else [1, 2, 3]
+    with pytest.raises(CommitConflictError):
+        change(alone.transaction, alone, lambda changes: changes)
+    assert sorted(alone.refresh().to_arrow()["id"].to_pylist()) == expected
+    with pytest.raises(CommitConflictError):
+        change(catalog.transaction, managed, lambda changes: changes["sales.orders"])
+    assert sorted(state(catalog, "sales.orders")) == expected
+
+
+@pytest.mark.spec("CON-30")
+def test_an_overwrite_with_rows_of_the_table_needs_no_more_than_its_version(
+    spark: Any, tmp_path: Path
+) -> None:
+    table = txlog.write(tmp_path / "t", rows_of({1: 10, 2: 20}))
+    with table.transaction() as changes:
+        changes.overwrite(spark_ext.read(spark, str(tmp_path / "t")).where("id > 1"))
+    assert state_of(table) == {2: 20}
+    # A version that was chosen is meant to replace later ones.
+    old = spark_ext.read(spark, str(tmp_path / "t"), version=0)
+    with table.transaction() as changes:
+        changes.append(rows_of({3: 30}))
+        changes.overwrite(old)
+    assert state_of(table) == {1: 10, 2: 20}
+
+
+@pytest.mark.spec("SPK-27")
+@pytest.mark.parametrize("local_rows", ["0", "10000"])
+def test_a_merge_with_rows_of_the_table_undoes_no_change(
+    spark: Any, tmp_path: Path, local_rows: str
+) -> None:
+    table = txlog.write(tmp_path / "t", rows_of({1: 10, 2: 20}))
+    read = spark_ext.read(spark, str(tmp_path / "t")).selectExpr("id", "v + 1 AS v")
+
+    def change() -> None:
+        with table.transaction() as changes:
+            merge = changes.merge(read, "target.id = source.id")
+            merge.when_matched_update({"v": "source.v"}).execute()
+            table.update({"v": "v + 100"}, "id = 1")
+
+    spark.conf.set("spark.txlog.merge.localRows", local_rows)
+    try:
+        with pytest.raises(CommitConflictError):
+            change()
+    finally:
+        spark.conf.unset("spark.txlog.merge.localRows")
+    assert state_of(table) == {1: 110, 2: 20}

@@ -25,13 +25,24 @@ class Frames(Protocol):
             The application's version that names the rows in the quarantine, or None.
         """
 
-    def merge(self, request: Any, clauses: Any, table: Any, *, is_committed: bool) -> Any:
+    def version_read(self, frame: Any, store: Any, latest: int) -> int | None:
+        """Return the earliest version of the table in a store that a frame reads; None: of none.
+
+        Parameters
+        ----------
+        latest
+            The version for frames that read the latest one when they are computed.
+        """
+
+    def merge(
+        self, request: Any, clauses: Any, table: Any, store: Any, *, is_committed: bool
+    ) -> Any:
         """Return the `Operation` of a `MergeRequest` whose source is a frame.
 
         Parameters
         ----------
-        table
-            The schema of the table.
+        table, store
+            The schema and the store of the table.
         is_committed
             Whether the version that the merge changes is in the log, so that workers can open it.
         """

@@ -115,6 +115,10 @@ class RowVerbs(ABC):
         """Return how the workers of an engine write data; None: this process does."""
         return None
 
+    def _version_read(self, data: Any) -> int | None:
+        """Return the version of this table that data reads, if workers of an engine write it."""
+        return None
+
     def _named(self) -> AnyAppVersion | None:
         """Return what names the next operation's rows in a quarantine, if workers write them."""
         return None
@@ -305,11 +309,12 @@ class RowVerbs(ABC):
             partition_by=None if partition_by is None else as_names(partition_by),
         )
         files, rejects = self._files_of(data, modes, options, keeper)
+        is_stated = computed_from is not None
         operation = Overwrite(
             files,
             options=options,
-            computed_from=computed_from,
-            is_stated=True,
+            computed_from=computed_from if is_stated else self._version_read(data),
+            is_stated=is_stated,
             quarantine=rejects,
         )
         return self._run(operation, txn, user_metadata)

@@ -28,7 +28,7 @@ class TableTransaction(RowVerbs):
     `Table.transaction`.
 
     Frames of Spark are written, and merged, by its executors if `txlog.spark_ext` is imported. Only
-    their `add` actions come to this process.
+    their `add` actions come to this process, except for merges of few rows, whose source does.
 
     `outcome` is None until the block ends. If the table already records the transaction's `txn`,
     the changes do nothing, and the outcome is `skipped`.
@@ -62,6 +62,13 @@ class TableTransaction(RowVerbs):
         is_shared = not isinstance(self._context.store, MemoryStore)
         return frames_of(data) if is_shared else None
 
+    def _version_read(self, data: Any) -> int | None:
+        frames = self._frames_of(data)
+        if frames is None or self._is_recorded:
+            return None
+        # A frame reads versions of the log, and never what this transaction has changed.
+        return frames.version_read(data, self._context.store, self.operation.first.version)
+
     def _named(self) -> AnyAppVersion | None:
         return self.operation.next_part_of(self._txn)
 
@@ -79,7 +86,9 @@ class TableTransaction(RowVerbs):
             return Outcome("MERGE", None, skipped=True)
         is_first = not self.operation.has_changes
         state = self._latest()
-        operation = frames.merge(request, clauses, state.schema, is_committed=is_first)
+        operation = frames.merge(
+            request, clauses, state.schema, self._context.store, is_committed=is_first
+        )
         return self._run(operation, txn, user_metadata)
 
     def _run(

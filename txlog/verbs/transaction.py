@@ -59,13 +59,21 @@ class Transaction(Operation):
         return self._operations[0].name if len(self._operations) == 1 else "TRANSACTION"
 
     @property
+    def first(self) -> Snapshot:
+        """The version of the log that the first operation changes."""
+        return self._first
+
+    @property
     def state(self) -> Snapshot:
         """The version that the next operation changes."""
         return self._state
 
     @property
     def has_changes(self) -> bool:
-        """Whether an operation was added, so that `state` may not be in the log."""
+        """Whether an operation was added, so that `state` may not be in the log.
+
+        One that changes nothing counts: after a lost race it may have something to change.
+        """
         return bool(self._operations)
 
     def next_part_of(self, txn: AnyAppVersion | None) -> AnyAppVersion | None:

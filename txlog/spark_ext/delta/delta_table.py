@@ -319,6 +319,7 @@ class DeltaTable:
             session = source.sparkSession
             operation = merge_of(
                 latest_schema(self._table),
+                context_of(self._table).store,
                 source,
                 condition,
                 clauses,

@@ -28,6 +28,7 @@ from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE
 from txlog.spark_ext.writes.clause_names import OneSide, quoted
 from txlog.spark_ext.writes.conditions import as_predicate, is_alike, is_plain_text
+from txlog.spark_ext.writes.own_reads import reads_table
 from txlog.spark_ext.writes.row_changes import (
     ClauseValues,
     Given,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
+    from txlog.store.base import Store
 
 
 SPARK = Understood(
@@ -501,6 +503,7 @@ def _own(
 
 def merge_of(
     table: StructType,
+    store: Store,
     source: DataFrame,
     predicate: Any,
     clauses: Sequence[Clause],
@@ -516,8 +519,8 @@ def merge_of(
 
     Parameters
     ----------
-    table
-        The schema of the table.
+    table, store
+        The schema and the store of the table.
     is_committed
         Whether the version that is changed is in the log.
     """
@@ -542,7 +545,8 @@ def merge_of(
         frames=frames,
     )
     operation.is_committed = is_committed
-    if merges_schema:
+    # Rows that are collected once do not follow a table that they were read from.
+    if merges_schema or reads_table(source, store):
         return operation
     small = small_merge(source, predicate, clauses, alias=alias, schema=table, options=options)
     return small or operation
@@ -587,6 +591,7 @@ class SparkTable(Table):
         SPARK.require(request, as_options(request.options))
         operation = merge_of(
             latest_schema(self),
+            context_of(self).store,
             source.alias(request.source_alias),
             request.condition,
             clauses,

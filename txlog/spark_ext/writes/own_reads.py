@@ -61,6 +61,15 @@ def reads_latest(df: DataFrame, store: Store) -> bool:
     return any(_version(one, store, later) == later for one in found)
 
 
+def reads_table(df: DataFrame, store: Store) -> bool:
+    """Return whether a frame reads a table, in a version that the caller has not chosen.
+
+    On Spark Connect, this is not known of names of views and tables of the server.
+    """
+    found = (one for one in _relations(df) if one is not None)
+    return any(_version(one, store, 0) is not None for one in found)
+
+
 # Leaves of a plan that have the same rows whenever they are computed.
 _FIXED_LEAVES = frozenset(
     {"LocalRelation", "OneRowRelation", "Range", "LogicalRDD", "InMemoryRelation"}

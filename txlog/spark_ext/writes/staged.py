@@ -21,6 +21,7 @@ from txlog.data_files.write_plan import AddedFiles, require_still_fits
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.writes.merge import SPARK, merge_of
+from txlog.spark_ext.writes.own_reads import version_read
 from txlog.spark_ext.writes.target import plan_target, with_refused
 from txlog.spark_ext.writes.write_frame import require_batch, written_by_tasks
 from txlog.spark_ext.writes.write_tasks import WriteRequest
@@ -53,11 +54,16 @@ class SparkFrames:
         refused = None if quarantine is None else _Refused(quarantine.there)
         return _FrameFiles(frame, modes, options, refused, txn), refused
 
+    def version_read(self, frame: DataFrame, store: Store, latest: int) -> int | None:
+        """Return the earliest version of a table that a frame reads, or None."""
+        return version_read(frame, store, latest)
+
     def merge(
         self,
         request: MergeRequest,
         clauses: Sequence[Clause],
         table: StructType,
+        store: Store,
         *,
         is_committed: bool,
     ) -> Operation:
@@ -67,6 +73,7 @@ class SparkFrames:
         SPARK.require(request, as_options(request.options))
         return merge_of(
             table,
+            store,
             source.alias(request.source_alias),
             request.condition,
             clauses,
