@@ -1,5 +1,7 @@
 """Catalogs of Unity Catalog: tables by name. The server is a stub of its OpenAPI document."""
 
+import copy
+import json
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from servers import localbucket
 
 import txlog
 from tests.catalog.conftest import SCHEMA, content, rows
-from tests.catalog.unity_server import TOKEN, Fault, Stub, external, serving
+from tests.catalog.unity_server import DOCUMENT, TOKEN, Fault, Stub, external, serving
 from txlog import Catalog
 from txlog.base.errors import (
     InvalidInputError,
@@ -139,6 +141,73 @@ def test_a_token_is_needed_and_never_shown(
         Catalog(stub.address)
 
 
+ODD_TOKENS = [
+    "dapi\nsecret",
+    "dapi\r\nsecret",
+    "dapi-s\u00e9cret",
+    "dapi\x00secret",
+    "dapi\u2028secret",
+]
+
+
+@pytest.mark.parametrize("token", ODD_TOKENS)
+@pytest.mark.spec("CAT-19")
+def test_a_token_that_no_header_can_have_is_refused_and_not_shown(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="token") as caught:
+        Catalog(stub.address, storage_options={"token": token})
+    assert "secret" not in str(caught.value)
+    if "\0" not in token:  # No variable can have it.
+        monkeypatch.setenv(VARIABLES[0], token)
+        with pytest.raises(InvalidInputError, match=VARIABLES[0]) as caught:
+            Catalog(stub.address)
+        assert "secret" not in str(caught.value)
+    assert stub.calls == []
+
+
+@pytest.mark.spec("CAT-19")
+def test_a_line_end_after_the_token_does_not_count(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Catalog(stub.address, storage_options={"token": f" {TOKEN}\r\n"}).namespaces() == []
+    monkeypatch.setenv(VARIABLES[0], "\n")
+    monkeypatch.setenv(VARIABLES[1], f"{TOKEN}\n")
+    assert Catalog(stub.address).namespaces() == []
+
+
+@pytest.mark.spec("CAT-19")
+def test_the_token_goes_where_the_options_go_but_into_no_pickle(stub: Stub, unity: Catalog) -> None:
+    external(stub, "a.t", (1, 1))
+    place, options = unity.location_of("a.t"), unity.storage_options()
+    ways: list[dict[str, Any]] = [
+        copy.deepcopy(options),
+        json.loads(json.dumps(options)),
+        {name: str(value) for name, value in options.items()},
+        {"Token": TOKEN},
+    ]
+    for given in ways:
+        assert content(txlog.Table(place, storage_options=given)) == [(1, 1)]
+    odd = Catalog(stub.address, storage_options={"TOKEN": TOKEN, "Token": "dapi-another"})
+    for value in (odd, options, odd.table("a.t")._context.store.options):
+        passed = pickle.dumps(value)
+        assert TOKEN.encode() not in passed
+        assert b"dapi-another" not in passed
+
+
+@pytest.mark.spec("CAT-19")
+def test_the_token_of_a_table_opens_others_of_its_server_only(
+    stub: Stub, unity: Catalog, tmp_path: Path
+) -> None:
+    external(stub, "a.t", (1, 1))
+    options = unity.table("a.t")._context.store.options
+    assert content(txlog.Table(f"{stub.address}/a.t", storage_options=options)) == [(1, 1)]
+    with serving(Stub(tmp_path)) as other:
+        other.add("a.t", stub.tables["main.a.t"]["storage_location"])
+        with pytest.raises(StoreError, match="401"):
+            txlog.Table(f"{other.address}/a.t", storage_options=options)
+
+
 @pytest.mark.spec("CAT-19")
 def test_the_token_of_the_environment_is_not_sent_in_the_clear(
     monkeypatch: pytest.MonkeyPatch,
@@ -170,6 +239,7 @@ def test_addresses() -> None:
 @pytest.mark.parametrize(
     "text",
     ["uc://", "uc://h", "uc://h/", "uc:///main", "uc://h/a/b", "uc://h/a/b/c/d", "uc://h:99999/a",
+     "uc://a..b/a", f"uc://{'a' * 70}.com/a", "uc://[::::]/a",
      "uc://h/a?token=secret", "uc://user:secret@h/a", "uc://h/a b", "uc://h/a..b.c", "uc://h/%2e/s/t"],
 )  # fmt: skip
 def test_other_texts_are_no_addresses(text: str) -> None:
@@ -283,6 +353,29 @@ def test_reads_are_tried_again(stub: Stub, unity: Catalog, fault: Fault) -> None
 
 
 @pytest.mark.spec("CAT-21")
+def test_a_host_that_no_request_can_name_is_an_error() -> None:
+    with pytest.raises(StoreError, match=r"xn--\.com"):
+        Catalog("uc://xn--.com/main", storage_options={"token": TOKEN})
+
+
+@pytest.mark.spec("CAT-21")
+def test_fields_without_value_may_be_null_or_absent(stub: Stub, unity: Catalog) -> None:
+    external(stub, "a.t", (1, 1))
+    stub.tables["main.a.t"] |= {"properties": None}
+    document = DOCUMENT["components"]["schemas"]
+    for one in ("ListTablesResponse", "ListSchemasResponse", "TableInfo"):
+        assert "required" not in document[one]  # So every field may be absent.
+    info = json.dumps(stub.tables.pop("main.a.t")).encode()
+    stub.faults["getTable"] = [Fault("answer", 200, info)]
+    assert content(unity.table("a.t")) == [(1, 1)]
+    for body in (b"{}", b'{"schemas": null, "tables": null, "next_page_token": null}'):
+        stub.faults["listSchemas"] = [Fault("answer", 200, body)]
+        assert unity.namespaces() == []
+        stub.faults["listTables"] = [Fault("answer", 200, body)]
+        assert unity.tables("a").num_rows == 0
+
+
+@pytest.mark.spec("CAT-21")
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with serving(Stub(tmp_path)) as stub:
         unity = Catalog(stub.address, storage_options={"token": TOKEN})
@@ -316,6 +409,31 @@ def test_a_table_is_dropped_once(stub: Stub, unity: Catalog, fault: Fault | None
     assert content(txlog.Table(folder)) == [(1, 1)]
     with pytest.raises(NotFoundError):
         unity.drop("a.t")
+
+
+@pytest.mark.parametrize("kind", ["lost", "dropped"])
+@pytest.mark.spec("CAT-21")
+def test_another_table_that_has_the_name_meanwhile_is_not_dropped(
+    stub: Stub, unity: Catalog, kind: str
+) -> None:
+    external(stub, "a.t", (1, 1))
+    external(stub, "a.u", (2, 2))
+
+    def plan(operation: str) -> Fault | None:
+        """Lose the first answer; another process drops the table, and makes one of its name."""
+        if operation == "deleteTable":
+            stub.plan = between
+            return Fault(kind)
+        return None
+
+    def between(operation: str) -> None:
+        stub.plan = None
+        stub.tables["main.a.t"] = {**stub.tables["main.a.u"], "name": "t"}
+
+    stub.plan = plan
+    unity.drop("a.t")
+    assert content(unity.table("a.t")) == [(2, 2)]
+    assert stub.count("deleteTable") == 1
 
 
 KEYS = {"AWS_ACCESS_KEY_ID": "owner", "AWS_SECRET_ACCESS_KEY": "secret"}
@@ -418,6 +536,19 @@ def test_credentials_for_another_storage_are_an_error(stub: Stub, kind: str) -> 
     store = open_store(f"{stub.address}/a.t", {"token": TOKEN})
     with pytest.raises(StoreError, match=r"no (aws_temp_cred|azure_user_del|gcp_oauth)"):
         store.read("x")
+
+
+@pytest.mark.parametrize("end", [2**62, 10**15, 0, -(10**15), None])
+@pytest.mark.spec("CAT-22")
+def test_an_end_that_is_no_date_is_none(stub: Stub, unity: Catalog, end: int | None) -> None:
+    stub.add("a.t", "s3://bucket/t")
+    found = {"aws_temp_credentials": {"access_key_id": "k", "secret_access_key": "s"}}
+    answer = json.dumps({**found, "expiration_time": end}).encode()
+    stub.faults["generateTemporaryTableCredentials"] = [Fault("answer", 200, answer)]
+    store = open_store(f"{stub.address}/a.t", unity.storage_options())
+    vended = store.options["txlog.unity"].provider("s3")
+    assert vended()["expires_at"] is None
+    assert stub.count("generateTemporaryTableCredentials") == 1
 
 
 def test_credentials_are_not_shown(stub: Stub, unity: Catalog) -> None:

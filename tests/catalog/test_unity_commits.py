@@ -272,6 +272,29 @@ def test_a_commit_that_another_process_published_meanwhile_is_found(
     assert content(unity.table(NAME)) == [(1, 10), (2, 20), (3, 30)]
 
 
+@pytest.mark.spec("CAT-23")
+def test_a_server_that_answers_with_a_text(stub: Stub, unity: Catalog, managed: Table) -> None:
+    stub.is_brief = True
+    stub.calls.clear()
+    assert managed.append(rows((2, 20))).version == 2
+    assert stub.count("commit") == 2  # One is the report that it is published.
+    stub.faults["commit"] = [Fault("after", 200, b"", "text/plain"), None]
+    assert managed.append(rows((3, 30))).version == 3
+    assert stub.count("commit") == 4
+    unity.drop(NAME)
+    assert NAME not in unity
+
+
+@pytest.mark.parametrize("commits", ["", '"commits": null, '], ids=["absent", "null"])
+@pytest.mark.spec("CAT-23")
+def test_an_answer_without_commits_has_none(
+    stub: Stub, unity: Catalog, managed: Table, commits: str
+) -> None:
+    body = f'{{{commits}"latest_table_version": 1}}'.encode()
+    stub.faults["getCommits"] = [Fault("answer", 200, body)] * 20
+    assert content(unity.table(NAME)) == [(1, 10)]
+
+
 @pytest.mark.parametrize("kind", ["lost", "dropped"])
 @pytest.mark.spec("CAT-23")
 def test_nothing_is_acknowledged_and_nothing_deleted_while_the_catalog_is_away(
@@ -510,6 +533,35 @@ def test_the_server_cleans_up_its_tables_itself(stub: Stub, managed: Table, what
     with pytest.raises(UnsupportedFeatureError, match="Unity Catalog"):
         MAINTENANCE[what](managed)
     assert content(managed) == [(1, 10)]
+
+
+@pytest.mark.parametrize("before", [0, 1, 5])
+@pytest.mark.spec("CAT-23")
+def test_other_places_get_the_options_of_a_table_and_not_its_commits(
+    stub: Stub, unity: Catalog, tmp_path: Path, before: int
+) -> None:
+    """Whatever the version of the other table is."""
+    stub.schemas.append("sales")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    place = str(tmp_path / "others")
+    bad = pa.table({"id": pa.array([None, 9], pa.int64())})
+    plain = Table.create(tmp_path / "plain", schema)
+    for _ in range(before):
+        plain.append(bad, on_error="quarantine", quarantine=place)
+    table = unity.create_table(NAME, schema, managed="all")
+    for _ in range(2):
+        table.append(bad, on_error="quarantine", quarantine=place)
+    assert Table(place).count() == before + 2
+    assert unity.table(NAME).count() == 2
+    assert tracked(stub)[1] == 2
+    unity.register("sales.bad", place)
+    table.append(bad, on_error="quarantine", quarantine=f"{stub.address}/sales.bad")
+    assert Table(place).count() == before + 3
+    assert unity.table(NAME).clone(tmp_path / "clone").count() == 3
+    unity.register("sales.clone", tmp_path / "clone")
+    assert table.clone(f"{stub.address}/sales.clone", replace=True).version == 1
+    assert unity.table("sales.clone").count() == 3
+    assert tracked(stub)[1] == 3
 
 
 @pytest.mark.spec("CAT-23")

@@ -76,6 +76,7 @@ class Stub:
     page: int = 2  # How many entries a page has at most.
     lifetime_ms: int | None = 3_600_000  # Of credentials.
     readers_only: bool = False  # Whether credentials are for reading only.
+    is_brief: bool = False  # Whether it answers `200 OK` as text where nothing else is to be said.
     replays: bool = True  # Whether a commit that was accepted may be sent again.
     storage: str = ""  # Where managed tables are; default: below `root`.
     url: str = ""
@@ -427,6 +428,8 @@ def serving(stub: Stub) -> Iterator[Stub]:
                 self._hang_up()
             elif fault is not None:
                 self._send(fault.status, fault.body, fault.content)
+            elif stub.is_brief and answer == {}:
+                self._send(200, b"200 OK", "text/plain; charset=utf-8")
             else:
                 self._json(status, answer)
 

@@ -263,7 +263,7 @@ class UnityCatalog(Catalog):
     def drop(self, name: str) -> None:
         """Drop a table. The files of an external table stay; those of a managed one are deleted."""
         row = self._row(name)
-        self._client.drop(row.name)
+        self._client.drop(row.name, row.table_id or None)
 
     # What the interface does not have ----------------------------------------------------------
 

@@ -10,6 +10,7 @@ from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFe
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.store.base import OWN_OPTIONS, Store, is_confined, leads_out, same_store
 from txlog.store.branches import BranchStore, branch_option, without_branch
+from txlog.store.cloud_options import UNITY
 from txlog.store.local.disk import disk_of, links_below
 from txlog.store.local.local import LocalStore
 
@@ -69,6 +70,10 @@ def open_store(
 
         text, options = find(text, options)
         scheme = scheme_of(text)
+    elif UNITY in options:
+        from txlog.store.unity.stores import options_at
+
+        options = options_at(text, options)
     if scheme is None or scheme == "file":
         is_uri = is_file_uri(text)
         plain = file_path(text, decode=True) if is_uri else os.path.expanduser(text)
@@ -93,7 +98,7 @@ def _viewed(store: Store, branch: str | None) -> Store:
 
 def _managed(store: Store) -> Store:
     """Return a store through the catalog of the table if the options name one."""
-    if "txlog.unity" in store.options:
+    if UNITY in store.options:
         from txlog.store.unity.stores import through
 
         return through(store)
@@ -236,6 +241,7 @@ def _require_below(store: Store, path: str) -> None:
 def _foreign(store: Store, scheme: str, path: str) -> Store:
     """Return the store of a file with another scheme, without the table's options."""
     options = dict(store.options)
+    options.pop(UNITY, None)  # Its credentials are for the table's own storage.
     # They may contain secrets of the table's backend.
     if scheme_of(store.root) not in (None, "file", "memory"):
         options = {name: value for name, value in options.items() if name.startswith(OWN_OPTIONS)}

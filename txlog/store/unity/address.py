@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
 from txlog.base.errors import InvalidInputError
@@ -24,28 +26,28 @@ _LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|\[::1\]", re.IGNORECASE)
 _STEP = re.compile(r"[^\s./\\?#%:@\x00-\x1f\x7f]+")
 
 
-class Secret:
-    """A text that no `repr`, message or pickle shows. A pickled one is empty afterwards."""
+class Secret(str):
+    """A text that no `repr` or pickle shows. A pickled one is empty afterwards.
 
-    __slots__ = ("_text",)
+    Whoever asks for the text gets it: `str`, `json.dumps`, and options of Spark.
+    """
 
-    def __init__(self, text: str = "") -> None:
-        self._text = text
+    __slots__ = ()
 
     def reveal(self) -> str:
         """Return the text."""
-        return self._text
+        return str(self)
 
     def __repr__(self) -> str:
         return "…"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
+    def __copy__(self) -> Secret:
+        return self
 
-    def __hash__(self) -> int:
-        return hash(self._text)  # Python salts it in each process, so it tells nothing.
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
 
-    def __reduce__(self) -> tuple[type[Secret], tuple[()]]:
+    def __reduce_ex__(self, protocol: object) -> tuple[type[Secret], tuple[()]]:
         return Secret, ()
 
 
@@ -86,11 +88,37 @@ class Access:
         """The given token, else that of the environment; empty: none.
 
         That of the environment is not sent unencrypted to another host.
+
+        Raises
+        ------
+        InvalidInputError
+            It has characters that a header cannot have.
         """
-        if self.given.reveal():
-            return self.given.reveal()
-        found = (os.environ.get(name) for name in VARIABLES)
-        return next(filter(None, found), "") if self.address.is_private else ""
+        if self.given:
+            return _sound(self.given.reveal(), "the storage option")
+        if self.address.is_private:
+            for name in VARIABLES:
+                if token := os.environ.get(name, "").strip():
+                    return _sound(token, f"the variable {name}")
+        return ""
+
+    def with_token_of(self, other: Access) -> Access:
+        """Return the access with the token of another one if it has none, and the server is one."""
+        is_same = self.address.server == other.address.server
+        return self if self.given or not is_same else Access(self.address, other.given)
+
+
+def _sound(token: str, source: str) -> str:
+    """Return a token; raise if a header cannot have it. An error never quotes it."""
+    if token.isascii() and token.isprintable():
+        return token
+    raise InvalidInputError(
+        argument="storage_options",
+        field="token",
+        reason=f"the token of Unity Catalog in {source} has characters that no token has: line "
+        "ends, control characters, or others than those of ASCII",
+        remedy="Copy the token again, as one line",
+    )
 
 
 def is_address(text: object) -> bool:
@@ -110,7 +138,9 @@ def parse_address(text: str) -> Address:
     host, _, path = rest.partition("/")
     found = _HOST.fullmatch(host)
     steps = [step for part in path.strip("/").split("/") for step in part.split(".")]
-    is_fit = found is not None and int(found["port"] or 1) in range(1, 65536)
+    is_fit = (
+        found is not None and int(found["port"] or 1) in range(1, 65536) and _is_host(found["name"])
+    )
     if not is_fit or len(steps) not in (1, 3) or not all(map(_STEP.fullmatch, steps)):
         raise InvalidInputError(
             argument="uri",
@@ -122,6 +152,16 @@ def parse_address(text: str) -> Address:
     return Address(scheme.lower(), host, steps[0], table)
 
 
+def _is_host(name: str) -> bool:
+    """Return whether a name can be that of a host: words of up to 63 letters, or an address."""
+    if name.startswith("["):
+        with suppress(ValueError):
+            return IPv6Address(name[1:-1]).version == 6
+        return False
+    words = name.removesuffix(".").split(".")
+    return len(name) < 254 and all(0 < len(word) < 64 for word in words)
+
+
 def access_of(text: str, options: Mapping[str, Any]) -> tuple[Access, dict[str, Any]]:
     """Return an address with its token, and the other options: those of the tables' storage.
 
@@ -130,15 +170,17 @@ def access_of(text: str, options: Mapping[str, Any]) -> tuple[Access, dict[str, 
     InvalidInputError
         The text is not an address, or the token is not text.
     """
-    rest = dict(options)
-    token = rest.pop("token", None)
-    token = rest.pop(TOKEN, Secret()) if token is None else token
-    rest.pop(TOKEN, None)
-    secret = token if isinstance(token, Secret) else Secret(token)
-    if not isinstance(secret.reveal(), str) or not secret.reveal().isascii():
+    names = {name for name in options if str(name).lower() in ("token", TOKEN)}
+    rest = {name: value for name, value in options.items() if name not in names}
+    # As it is written, then in another case, then the one of a catalog.
+    ranked = sorted(names, key=lambda name: (name.lower() == TOKEN, name != "token", name))
+    token = next((options[name] for name in ranked if options[name] is not None), "")
+    if not isinstance(token, str):
         raise InvalidInputError(
             argument="storage_options",
             field="token",
             reason="the token of Unity Catalog must be text of ASCII",
         )
-    return Access(parse_address(text), Secret(secret.reveal().strip())), rest
+    secret = Secret(token.strip())
+    _sound(secret.reveal(), "the storage option")
+    return Access(parse_address(text), secret), rest

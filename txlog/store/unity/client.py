@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from txlog.base.effects import REAL
 from txlog.base.errors import (
@@ -33,14 +33,27 @@ TRIES = 4
 _TIMEOUT_S = 60.0
 _LONGEST_PAUSE_S = 10.0
 _BUSY = (429, 502, 503, 504)  # The same request may succeed a little later.
+_DONE = (b"", b"200 OK")  # How the open server says that it is done, beside an empty object.
 _LONGEST_MESSAGE = 300
 _PAGE = 50  # The largest page of tables that the interface allows.
+
+
+def _present(value: Any) -> Any:
+    """Return an answer without nulls, which servers write for a field that is not there."""
+    if not isinstance(value, dict):
+        return value
+    return {name: _present(one) for name, one in value.items() if one is not None}
 
 
 class Model(BaseModel):
     """A part of an answer. Fields that are not named here are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        return _present(value)
 
 
 class Empty(Model):
@@ -204,9 +217,14 @@ class Client(NamedTuple):
 
         try:
             answer = http.request(method, url, params=query, json=body, headers=headers)
+        except (httpx.InvalidURL, ValueError) as error:  # Such as a name that no host can have.
+            reason = f"no request can be made: {type(error).__name__}"
+            raise LostError(self.failed(method, url, reason, UNREACHABLE), is_sent=False) from None
         except httpx.HTTPError as error:
             is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = f"{type(error).__name__}: {error}".strip(": ")
+            if isinstance(error, httpx.LocalProtocolError):  # It quotes what cannot be sent.
+                reason = type(error).__name__
             raise LostError(
                 self.failed(method, url, reason, UNREACHABLE), is_sent=is_sent
             ) from None
@@ -262,6 +280,8 @@ class Client(NamedTuple):
         StoreError
             It is not one of the interface: another kind of content, or wrong or missing fields.
         """
+        if answer is Empty and found.body.strip() in _DONE:
+            return answer()
         try:
             return answer.model_validate_json(found.body)
         except ValidationError as error:
@@ -379,8 +399,11 @@ class Client(NamedTuple):
         catalog = self.access.address.catalog
         return {"catalog_name": catalog, "schema_name": schema, "name": table}
 
-    def drop(self, name: str) -> None:
-        """Drop a table by the name `schema.table`; errors as for `ask`."""
+    def drop(self, name: str, table_id: str | None) -> None:
+        """Drop a table by the name `schema.table`, but no other one that has the name meanwhile.
+
+        Errors as for `ask`.
+        """
         url = self.url("/tables/{name}", name=self.full_name(name))
         for left in range(TRIES - 1, -1, -1):
             try:
@@ -389,12 +412,17 @@ class Client(NamedTuple):
                 if not left:
                     raise lost.error from None
             else:
-                # After a lost answer the table is not there any more.
+                # After a lost answer, another process may have dropped what was still there.
                 if found.is_success or (found.status == 404 and left < TRIES - 1):
                     return
                 if found.status not in _BUSY or not left:
                     raise self.refused("DELETE", url, found)
             pause(TRIES - left)
+            try:
+                if self.table(name).table_id != table_id:
+                    return
+            except NotFoundError:
+                return
 
     def full_name(self, name: str) -> str:
         """Return the name of a table with that of the catalog."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from pydantic import Field
 
 from txlog.base.errors import (
     InvalidInputError,
@@ -39,7 +40,7 @@ class _Commit(Model):
 
 
 class _Commits(Model):
-    commits: list[_Commit]
+    commits: list[_Commit] = Field(default_factory=list)
     latest_table_version: int
 
 

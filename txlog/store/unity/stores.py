@@ -2,27 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.store.base import ForwardingStore, Put, Store
 from txlog.store.cloud_options import UNITY
 from txlog.store.managed import ManagedStore
+from txlog.store.places import is_within, same_place
 from txlog.store.unity.commits import UnityCommits
 from txlog.store.unity.tables import UnityTable
 
 
-def through(store: Store) -> Store:
-    """Return the store of a table with what its catalog decides: commits, or that nobody writes.
+def options_at(place: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for a place, without the table of the catalog if it is another place.
+
+    Other tables are opened with the options of a table, such as its clone or its quarantine. They
+    have neither its commits nor its credentials. What is below the table has its credentials.
 
     Raises
     ------
     InvalidInputError
         The option was not made by the catalog.
     """
-    table = store.options[UNITY]
+    table = _table_of(options)
+    if is_within(_root_of(table.location), _root_of(place)):
+        return dict(options)
+    return {name: value for name, value in options.items() if name != UNITY}
+
+
+def through(store: Store) -> Store:
+    """Return the store of a table with what its catalog decides: commits, or that nobody writes.
+
+    A store below the table remains as it is.
+
+    Raises
+    ------
+    InvalidInputError
+        The option was not made by the catalog.
+    """
+    table = _table_of(store.options)
+    if not same_place(_root_of(table.location), store.root):
+        return store
+    if table.commits == "nobody":
+        return _Unwritten(store)
+    if table.commits == "catalog" and table.table_id is not None:
+        return ManagedStore(store, UnityCommits(table, store), table.table_id)
+    return store
+
+
+def _table_of(options: Mapping[str, Any]) -> UnityTable:
+    table = options[UNITY]
     if not isinstance(table, UnityTable):
         raise InvalidInputError(
             argument="storage_options",
@@ -30,11 +63,15 @@ def through(store: Store) -> Store:
             reason=f"{UNITY} is a {type(table).__name__}",
             remedy="Open the table by its address: uc://host/catalog/schema.table",
         )
-    if table.commits == "nobody":
-        return _Unwritten(store)
-    if table.commits == "catalog" and table.table_id is not None:
-        return ManagedStore(store, UnityCommits(table, store), table.table_id)
-    return store
+    return table
+
+
+def _root_of(place: str) -> str:
+    """Return a place as the root of its store: decoded, and absolute on the local disk."""
+    if is_file_uri(place):
+        return file_path(place, decode=True)
+    is_local = scheme_of(place) in (None, "file")
+    return os.path.abspath(os.path.expanduser(place)) if is_local else place
 
 
 @dataclass(frozen=True)

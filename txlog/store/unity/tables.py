@@ -19,6 +19,7 @@ from txlog.store.unity.client import Client, Credentials, ForbiddenError, TableI
 MANAGED, EXTERNAL = "MANAGED", "EXTERNAL"
 _DELTA = "DELTA"
 _FEATURES = ("delta.feature.catalogManaged", "delta.feature.catalogOwned-preview")
+_LAST_MS = 253_402_300_800_000  # The end of the year 9999.
 _MARGIN_MS = 5 * 60 * 1000  # How long before its end a credential is renewed, at most.
 
 _FIELDS = {
@@ -116,14 +117,14 @@ class Vended:
             now = REAL.now_ms()
             if self._found is None or now >= self._renew_ms:
                 self._found = self.table.credentials()
-                end = self._found.expiration_time
+                end = _end_of(self._found)
                 self._renew_ms = (
                     float("inf") if end is None else end - min(_MARGIN_MS, (end - now) / 2)
                 )
             return self._as_obstore(self._found)
 
     def _as_obstore(self, found: Credentials) -> dict[str, Any]:
-        end = found.expiration_time
+        end = _end_of(found)
         expires = {"expires_at": None if end is None else datetime.fromtimestamp(end / 1000, UTC)}
         keys = found.aws_temp_credentials
         if self.kind == "s3" and keys is not None:
@@ -148,6 +149,12 @@ class Vended:
         )
 
 
+def _end_of(found: Credentials) -> int | None:
+    """Return when credentials end; None if the answer states no time, or one that is no date."""
+    end = found.expiration_time
+    return end if end is not None and 0 < end < _LAST_MS else None
+
+
 def find(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the location of a table by its address, and the options for it. This asks the catalog.
 
@@ -159,6 +166,9 @@ def find(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         It is not a Delta table, or its storage is not one that credentials are given for.
     """
     access, rest = access_of(text, options)
+    opened = rest.get(UNITY)
+    if isinstance(opened, UnityTable):  # These are the options of another table.
+        access = access.with_token_of(opened.client.access)
     if access.address.table is None:
         raise NotFoundError(
             path=text,
