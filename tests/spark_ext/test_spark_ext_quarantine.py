@@ -10,6 +10,7 @@ import pytest
 import txlog
 from txlog import spark_ext
 from txlog.spark_ext.writes import target as module
+from txlog.verbs.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -261,3 +262,58 @@ def test_a_merge_of_a_frame_refuses_a_quarantine(
     outcome = merge.when_not_matched_insert_all().execute()
     bad = sum(not is_good(row) for row in rows_of(spark))
     assert outcome.metrics["numQuarantinedRows"] == bad == txlog.Table(tmp_path / "q").count()
+
+
+@pytest.mark.spec("CON-32")
+@pytest.mark.parametrize("txn", [None, ("job", 1)])
+def test_a_write_that_finds_the_table_made_leaves_no_row_in_the_quarantine(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, txn: Any
+) -> None:
+    made = module._made
+
+    def too_late(*given: Any) -> Any:
+        txlog.Table.create(tmp_path / "new", pa.schema([("id", pa.int64()), ("n", pa.int64())]))
+        return made(*given)
+
+    monkeypatch.setattr(module, "_made", too_late)
+    outcome = spark_ext.write(
+        frame(spark).selectExpr("id", "id AS n"), tmp_path / "new", mode="ignore", txn=txn,
+        properties={"delta.constraints.few": "n < 50"}, on_error="quarantine",
+        quarantine=tmp_path / "q",
+    )  # fmt: skip
+    assert outcome.version is None
+    assert txlog.Table(tmp_path / "new").count() == 0
+    quarantine = txlog.Table(tmp_path / "q")
+    assert quarantine.version > 1  # They were there.
+    assert quarantine.count() == 0
+
+
+@pytest.mark.spec("CON-33")
+def test_a_table_made_by_hand_after_a_broken_run_has_no_row_twice(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(BaseException):
+        pass
+
+    def broken(self: Quarantine) -> None:
+        kept(self)
+        raise Broken
+
+    def write(**more: Any) -> None:
+        spark_ext.write(
+            frame(spark).selectExpr("id", "id AS n"), tmp_path / "new", mode="append",
+            txn=("job", 1), on_error="quarantine", quarantine=tmp_path / "q", **more,
+        )  # fmt: skip
+
+    kept = Quarantine.kept
+    with monkeypatch.context() as patch:
+        patch.setattr(Quarantine, "kept", broken)
+        with pytest.raises(Broken):
+            write(properties={"delta.constraints.few": "n < 50"})
+    count = txlog.Table(tmp_path / "q").count()
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
+    txlog.Table.create(tmp_path / "new", schema)
+    write()
+    assert count > 10
+    assert txlog.Table(tmp_path / "new").count() == 90
+    assert txlog.Table(tmp_path / "q").count() == 10

@@ -686,7 +686,7 @@ def test_offsets_of_a_branch_are_of_no_other_branch(table: txlog.Table, changes:
     end = opened(branch()).latest(at)  # The same branch goes on.
     assert len(opened(branch()).work(at, end)) == 1
     of_main = opened(table).latest(UNDECIDED)
-    assert "branch" not in of_main
+    assert of_main["branch"] is None
     with pytest.raises(InvalidInputError, match="the table itself, and this is the branch 'b'"):
         opened(branch()).latest(of_main)
     with pytest.raises(InvalidInputError, match=r"the branch with id .*, and this is the table"):
@@ -699,6 +699,26 @@ def test_offsets_of_a_branch_are_of_no_other_branch(table: txlog.Table, changes:
         opened(branch()).latest(at)
     with pytest.raises(InvalidInputError, match="the branch with id"):
         opened(branch()).work(at, end)
+
+
+@pytest.mark.spec("STR-12")
+@pytest.mark.parametrize("branch", [None, "b"])
+def test_offsets_from_before_they_named_a_branch_are_those_of_what_is_read(
+    table: txlog.Table, branch: str | None
+) -> None:
+    table.branches.create("b")
+
+    def stream() -> TableStream:
+        return open_stream(txlog.Table(table.uri, branch=branch))
+
+    at = stream().latest(UNDECIDED)
+    old = {name: value for name, value in at.items() if name != "branch"}
+    assert old != at
+    assert stream().latest(old) == at
+    txlog.Table(table.uri, branch=branch).append(xs(6))
+    end = stream().latest(old)
+    assert end == stream().latest(at)
+    assert len(stream().work(old, end)) == 1
 
 
 @pytest.mark.spec("STR-12")

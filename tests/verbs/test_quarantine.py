@@ -555,6 +555,46 @@ def test_a_lost_race_to_make_a_table_leaves_no_row_twice(
     assert sorted(txlog.Table(tmp_path / "t").to_arrow()["n"].to_pylist()) == [-2, 1]
 
 
+@pytest.mark.spec("CON-33")
+@pytest.mark.parametrize("breaks", [0, 1])
+def test_a_table_made_by_hand_after_a_broken_run_has_no_row_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: int
+) -> None:
+    """The run broke before it made the table, and perhaps once more before it wrote to it."""
+
+    class Broken(BaseException):
+        pass
+
+    def broken(self: module.Quarantine) -> None:
+        kept(self)
+        raise Broken
+
+    def write(number: int) -> None:
+        txlog.write(
+            tmp_path / "t", NUMBERS, mode="append", txn=("job", number), on_error="quarantine",
+            quarantine=tmp_path / "q", properties=None if txlog.Table.exists(tmp_path / "t")
+            else POSITIVE,
+        )  # fmt: skip
+
+    kept = module.Quarantine.kept
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Quarantine, "kept", broken)
+        with pytest.raises(Broken):
+            write(1)
+        assert txlog.Table(tmp_path / "q").count() == 2
+        schema = pa.schema([("n", pa.int64())])
+        txlog.Table.create(tmp_path / "t", schema, properties={"delta.constraints.few": "n < 3"})
+        for _ in range(breaks):
+            with pytest.raises(Broken):
+                write(1)
+    write(1)
+    rows = ['{"n": 3}', '{"n": null}']
+    assert sorted(txlog.Table(tmp_path / "q").to_arrow()["row"].to_pylist()) == rows
+    assert sorted(txlog.Table(tmp_path / "t").to_arrow()["n"].to_pylist()) == [-2, 1]
+    write(2)  # The rows of the first version stay.
+    assert sorted(txlog.Table(tmp_path / "q").to_arrow()["row"].to_pylist()) == sorted(rows * 2)
+
+
 def write_positive(path: Path, txn: Any) -> None:
     txlog.write(
         path / "t", NUMBERS, mode="append", properties=POSITIVE, txn=txn, on_error="quarantine",

@@ -35,6 +35,7 @@ class StreamOffset:
     index: int = 0
     changes: bool = False  # Whether the units of commits are files of changes.
     branch: str | None = None  # The id of the branch whose versions are meant; None: the table's.
+    is_branch_known: bool = True  # Older offsets do not name a branch, and may be of one.
 
     @property
     def in_snapshot(self) -> bool:
@@ -53,7 +54,7 @@ class StreamOffset:
     def to_json(self) -> dict[str, Any]:
         """Return it as a dict of plain values."""
         found = {"format": _FORMAT, **{name: getattr(self, name) for name in _NAMES}}
-        return found if self.branch is None else {**found, "branch": self.branch}
+        return {**found, "branch": self.branch} if self.is_branch_known else found
 
 
 UNDECIDED: Mapping[str, Any] = {"format": _FORMAT, "version": -1, "index": 0}
@@ -86,7 +87,8 @@ def parse_offset(offset: Mapping[str, Any]) -> StreamOffset:
                 remedy="Start the query with a new checkpoint, and set startingVersion to the "
                 "version where the other source stopped",
             )
-    return StreamOffset(**{name: offset[name] for name in _NAMES}, branch=branch)
+    known = {name: offset[name] for name in _NAMES}
+    return StreamOffset(**known, branch=branch, is_branch_known="branch" in offset)
 
 
 @dataclass(frozen=True)

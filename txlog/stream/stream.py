@@ -329,6 +329,8 @@ class TableStream:
                 f"current one at {self._store.root} (id {self._table.metadata.id})",
                 remedy="Start the query with a new checkpoint",
             )
+        if not found.is_branch_known:
+            found = replace(found, branch=branch_id(self._store), is_branch_known=True)
         if other := other_branch(found.branch, self._store):
             raise InvalidInputError(
                 argument="checkpointLocation",

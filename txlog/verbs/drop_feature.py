@@ -558,14 +558,21 @@ def _without_branches(base: Snapshot) -> tuple[DomainMetadata, ...]:
     return _ended(base, REGISTRY)
 
 
+_MOST_NAMED = 5  # The number of branches that an error names.
+
+
 def _require_one_page(base: Snapshot) -> None:
     """Raise if the registry of branches has more than its own domain."""
-    if registry_of(base).has_pages:
+    held = [branch.name for branch in registry_of(base).open if branch.page]
+    if held:
+        named = ", ".join(map(repr, held[:_MOST_NAMED]))
+        more = len(held) - _MOST_NAMED
         raise UnsupportedFeatureError(
             path=base.root,
             features=(PAGES,),
-            reason="the registry of branches is in several domains",
-            remedy="Publish or discard the branches first",
+            reason=f"{len(held)} branches are in other domains than the registry's own",
+            remedy="Publish or discard these branches first: "
+            f"{named}{f', and {more} more' if more > 0 else ''}",
         )
 
 

@@ -130,20 +130,20 @@ class Quarantine(Rejects):
             has left rows in the quarantine, these are replaced, so each row is there once (CON-33).
         """
         place = place_of(self._here.store, self._table_id)
-        recorded = None
-        if txn is not None:
-            recorded = (json.dumps(["quarantine", txn[0], *place]), txn[1])
+        recorded = _recorded_by(txn, place)
         batch = batch_id(txn, place) or self._own_id
         if self._is_kept and (recorded is None or self._was_kept):
             return ()
         latest = existing(self._there.store)
-        was_kept = self._was_kept
-        if recorded is not None and latest is not None:
-            known = latest.transaction_version(recorded[0])
-            was_kept = was_kept or (known is not None and known >= recorded[1])
-        if not self.num_rows and not was_kept:
+        was_kept = self._was_kept or _is_recorded(latest, recorded)
+        replaced = [batch] if was_kept else []
+        # An earlier run may have stopped before it made the table, which another writer made then.
+        new = place_of(self._here.store, table_id(self._here.store, None))
+        if new != place and (found := batch_id(txn, new)):
+            replaced += [found] if _is_recorded(latest, _recorded_by(txn, new)) else []
+        if not self.num_rows and not replaced:
             return ()
-        operation = KeepRows(self, batch, replaces=was_kept)
+        operation = KeepRows(self, batch, replaced)
         return (Companion(self._there, latest, operation, None if was_kept else recorded),)
 
     def withdraw(self, txn: AnyAppVersion | None) -> None:
@@ -156,14 +156,14 @@ class Quarantine(Rejects):
         """Return the rows for the quarantine, with the id of their batch."""
         return self._rows.reader(batch)
 
-    def putting(self, batch: str, *, replaces: bool) -> Operation:
+    def putting(self, batch: str, replaced: Sequence[str]) -> Operation:
         """Return the operation that puts the rows into the quarantine.
 
-        `replaces`: in place of those of the batch that are there.
+        `replaced` has the ids of batches in whose place they are put; there may be none.
         """
-        if not replaces:
+        if not replaced:
             return Append(self.reader(batch))
-        where = col("batch") == batch
+        where = col("batch").isin({batch, *replaced})
         if not self.num_rows:
             return Delete(where)
         return Overwrite.of_data(self.reader(batch).read_all(), where=where)
@@ -222,18 +222,18 @@ class WrittenQuarantine(Quarantine):
         """Delete the rows from the quarantine, with the id that tasks know."""
         super().withdraw(self._txn)
 
-    def putting(self, batch: str, *, replaces: bool) -> Operation:
-        """Return the operation that adds the files; `replaces` as for `Quarantine`."""
-        where = col("batch") == batch
-        if replaces and not self._adds:
+    def putting(self, batch: str, replaced: Sequence[str]) -> Operation:
+        """Return the operation that adds the files; `replaced` as for `Quarantine`."""
+        where = col("batch").isin({batch, *replaced})
+        if replaced and not self._adds:
             return Delete(where)
         files = AddedFiles.written(
             self._adds,
             self._base.schema,
             partial(require_still_fits, written_for=self._base),
-            modes=WriteModes(mode="overwrite", where=where) if replaces else ADDING,
+            modes=WriteModes(mode="overwrite", where=where) if replaced else ADDING,
         )
-        return Overwrite(files) if replaces else Append.of_files(files)
+        return Overwrite(files) if replaced else Append.of_files(files)
 
     def discard(self) -> None:
         """Delete the files, which no commit needs."""
@@ -267,16 +267,28 @@ def batch_id(txn: AnyAppVersion | None, place: Sequence[str]) -> str | None:
     return None if txn is None else json.dumps([txn[0], txn[1], *place])
 
 
+def _recorded_by(txn: AnyAppVersion | None, place: Sequence[str]) -> AnyAppVersion | None:
+    """Return the application's version that the quarantine records for one of a table's."""
+    return None if txn is None else (json.dumps(["quarantine", txn[0], *place]), txn[1])
+
+
+def _is_recorded(quarantine: Snapshot | None, recorded: AnyAppVersion | None) -> bool:
+    if quarantine is None or recorded is None:
+        return False
+    known = quarantine.transaction_version(recorded[0])
+    return known is not None and known >= recorded[1]
+
+
 class KeepRows(Operation):
     """Put the rows of a write into its quarantine, in place of those of an earlier run."""
 
     name = "WRITE"
     keeps_files = True
 
-    def __init__(self, quarantine: Quarantine, batch: str, *, replaces: bool) -> None:
+    def __init__(self, quarantine: Quarantine, batch: str, replaced: Sequence[str]) -> None:
         self._quarantine = quarantine
-        self._inner = quarantine.putting(batch, replaces=replaces)
-        self.removes_rows = replaces
+        self._inner = quarantine.putting(batch, replaced)
+        self.removes_rows = bool(replaced)
         self._batch = batch
         self._new: list[Add] = []
 

@@ -369,9 +369,9 @@ def _made(
             raise
     latest = existing(context.store)
     settled = None if latest is None else _settled(target, latest, txn)
+    if quarantine is not None and (settled is None or not settled.outcome.skipped):
+        quarantine.withdraw(txn)  # No run of this write is in the table.
     if settled is None:
-        if quarantine is not None:
-            quarantine.withdraw(txn)
         raise _conflict(target, latest, "another writer created the table at the same time")
     return settled
 
