@@ -3,20 +3,22 @@
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import txlog
 from tests.catalog.conftest import SCHEMA, Make, content, rows
+from tests.catalog.test_repair import restored, saved
 from txlog import Catalog
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 
 
 @pytest.mark.spec("CAT-13")
 def test_changes_come_in_the_order_of_the_catalog(catalog: Catalog, make: Make) -> None:
     make("a", (1, 1))
     make("b", (1, 1))
-    whole = json.dumps({"format": 1, "catalog": catalog.id, "after": 0})
-    before = list(catalog.follow(token=whole, timeout_s=0))
+    before = list(catalog.follow(token=beginning(catalog), timeout_s=0))
     assert [one.versions for one in before] == [{"a": 1}, {"a": 2}, {"b": 1}, {"b": 2}]
     at = before[-1].token
     catalog.table("b").append(rows((2, 2)))
@@ -48,9 +50,77 @@ def test_a_follower_waits_for_what_comes(catalog: Catalog, make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "token", ["", "no token", "{}", '{"format":1,"catalog":"x","after":1}', 7, "[" * 100_000]
+    "token", ["", "no token", "{}", '{"format":1,"catalog":"x","after":1,"at":1}', 7, "[" * 100_000]
 )
 def test_wrong_tokens_are_refused(catalog: Catalog, token: str, tmp_path: Path) -> None:
     catalog.create_table("t", SCHEMA)
     with pytest.raises(InvalidInputError, match="token"):
         catalog.follow(token=token)
+
+
+@pytest.mark.parametrize("later", range(4))
+@pytest.mark.spec("CAT-13")
+def test_a_follower_of_lost_history_is_refused(
+    catalog: Catalog, make: Make, tmp_path: Path, later: int
+) -> None:
+    """However many commits were made after the restore, none of them is passed over."""
+    make("a", (1, 1))
+    make("b", (1, 1))
+    known = list(catalog.follow(token=beginning(catalog), timeout_s=0))[-1].token
+    saved(tmp_path)
+    follower = catalog.follow(timeout_s=0)
+    for number in (2, 3):
+        catalog.table("b").append(rows((number, number)))
+    token = next(follower).token
+    again = restored(tmp_path)
+    if later:
+        again.repair("b")
+    for number in range(1, later):
+        again.table("a").append(rows((number, number)))
+    with pytest.raises(NotFoundError, match="restored from an older copy"):
+        list(again.follow(token=token, timeout_s=0))
+    with pytest.raises(NotFoundError, match="restored from an older copy"):
+        list(follower)
+    repaired = [{"b": 4}] if later else []
+    found = [one.versions for one in again.follow(token=known, timeout_s=0)]
+    assert found == repaired + [{"a": number + 2} for number in range(1, later)]
+
+
+def beginning(catalog: Catalog) -> str:
+    return json.dumps({"format": 1, "catalog": catalog.id, "after": 0, "at": 0})
+
+
+@pytest.mark.parametrize("managed", ["writes", "all"])
+@pytest.mark.parametrize("then", ["released", "managed", "dropped"])
+@pytest.mark.spec("CAT-13")
+def test_a_release_leaves_transactions_whole(
+    catalog: Catalog, make: Make, managed: Any, then: str
+) -> None:
+    make("a", (1, 1), managed=managed)
+    make("b", (1, 1), managed=managed)
+    follower = catalog.follow(timeout_s=0)
+    with catalog.transaction() as changes:
+        changes["a"].append(rows((2, 2)))
+        changes["b"].append(rows((2, 2)))
+    catalog.table("b").append(rows((3, 3)))
+    catalog.release("b")
+    txlog.Table(catalog.location_of("b")).append(rows((4, 4)))
+    if then == "managed":
+        catalog.manage("b", managed)
+        catalog.table("b").append(rows((5, 5)))
+    elif then == "dropped":
+        catalog.drop("b")
+    whole, single, *others = follower
+    assert sorted(whole.versions) == ["a", "b"]
+    assert content(whole.table("b")) == content(whole.table("a")) == [(1, 1), (2, 2)]
+    moment = catalog.at(whole.timestamp_ms)
+    assert content(moment["b"]) == content(moment["a"]) == [(1, 1), (2, 2)]
+    assert content(catalog.at(single.timestamp_ms)["b"]) == [(1, 1), (2, 2), (3, 3)]
+    release = others.pop(0)
+    assert len(content(release.table("b"))) == 3
+    assert [len(content(one.table("b"))) for one in others] == ([4, 5] * (then == "managed"))
+    if then == "released":
+        assert len(content(catalog.at(1 << 42)["b"])) == 4
+    if managed == "all" and then == "released":
+        with pytest.raises(UnsupportedFeatureError, match="latest version"):
+            moment["b"].append(rows((6, 6)))

@@ -1,6 +1,8 @@
 """Catalogs whose database was restored from an older copy."""
 
+import os
 import shutil
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,48 @@ def test_a_release_after_the_older_copy_is_found(
     assert content(again.repair("a")) == [(1, 1), (2, 2)]
     again.table("a").append(rows((3, 3)))
     assert again.tables()["managed"].to_pylist() == [None, "writes", "writes"]
+
+
+@pytest.mark.parametrize("unpublished", ["a", "b"])
+@pytest.mark.spec("CAT-5", "CAT-8")
+def test_a_repair_remembers_the_versions_of_applications(
+    catalog: Catalog, tables: None, tmp_path: Path, unpublished: str
+) -> None:
+    def job(catalog: Catalog, version: int) -> bool:
+        with catalog.transaction(txn=("job", version)) as changes:
+            for name in ("a", "b"):
+                changes[name].append(rows((100 + version, 1)))
+        return changes.skipped
+
+    assert not job(catalog, 1)
+    with Unpublished(catalog.table(unpublished)):
+        assert not job(catalog, 2)
+    again = restored(tmp_path)
+    again.repair("a")
+    assert [job(again, version) for version in (1, 2, 3)] == [True, True, False]
+    assert content(again.table("b")) == [(1, 1), (101, 1), (102, 1), (103, 1)]
+
+
+@pytest.mark.spec("CAT-5", "CAT-17")
+def test_a_clean_up_before_the_repair_leaves_what_it_needs(
+    catalog: Catalog, tables: None, tmp_path: Path
+) -> None:
+    with Unpublished(catalog.table("b")):
+        both(catalog, 2)
+    again = restored(tmp_path)
+    table = again.table("b")
+    folder = Path(table.uri) / "_delta_log" / "_staged_commits"
+    (staged,) = folder.iterdir()
+    week_ago = time.time() - 7 * 24 * 60 * 60
+    os.utime(staged, (week_ago, week_ago))
+    table.maintenance.expire(retention_hours=0, dry_run=False)
+    again.repair("a")
+    assert content(again.table("b")) == [(1, 1), (2, 2)]
+    lost = folder / f"{9:020d}.of-a-writer-that-failed.json"
+    lost.write_text("")
+    os.utime(lost, (1, 1))
+    table.maintenance.expire(retention_hours=0, dry_run=False)
+    assert not lost.exists()
 
 
 ACTS = st.lists(

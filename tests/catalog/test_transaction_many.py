@@ -13,7 +13,7 @@ from txlog import Catalog
 from txlog.base.errors import CommitConflictError
 
 HANDLES = 64  # Far fewer than tables.
-WHOLE = {"format": 1, "after": 0}
+WHOLE = {"format": 1, "after": 0, "at": 0}
 
 
 @contextmanager

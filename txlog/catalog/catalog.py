@@ -47,7 +47,7 @@ from txlog.store.catalog_database import (
     path_of,
     url_of,
 )
-from txlog.store.managed import ManagedStore, PublishedStore
+from txlog.store.managed import ManagedStore, PublishedStore, ReleasedStore
 from txlog.store.open import open_store
 from txlog.table.seam import context_of, open_table, table_at
 from txlog.table.table import Table
@@ -578,7 +578,7 @@ class Catalog:
         for row in self._database.all_tables():
             if _is_claimed(row) or (row.dropped_ms is not None and row.dropped_ms <= at_ms):
                 continue
-            if row.managed is None or row.table_id not in versions:
+            if row.table_id not in versions:
                 try:
                     version = self._version_at(row, at_ms)
                 except TxlogError as error:  # Only whoever asks for the table must know it.
@@ -629,6 +629,9 @@ class Catalog:
         ------
         InvalidInputError
             The token is none, or that of another catalog.
+        NotFoundError
+            While it goes on: the catalog has forgotten changes that follow (`purge`), or its
+            database was restored from a copy that is older than the token.
         """
         from txlog.catalog.follow import followed
 
@@ -755,9 +758,25 @@ class Catalog:
         if row.managed is not None:
             database = replace(self._database, sees_dropped=True)
             store = ManagedStore(store, database, row.table_id, is_dropped=True)
-        table = open_table(store, version, engine=self._engine)
+        try:
+            table = open_table(store, version, engine=self._engine)
+        except UnsupportedFeatureError:
+            released = self._open_released(row, version)
+            if released is None:
+                raise
+            return released
         if table.snapshot.metadata.id != row.table_id:
             raise _replaced(row)
+        return table_at(replace(context_of(table), time_zone=self._time_zone), table.snapshot)
+
+    def _open_released(self, row: TableRow, version: int | str | None) -> Table | None:
+        """Open a version of a released table that this catalog managed, to be read; else None."""
+        if version is None or row.managed is not None:
+            return None
+        store = ReleasedStore(open_store(row.location, self._options))
+        table = open_table(store, version, engine=self._engine)
+        if catalog_of(table.snapshot) != self._id:
+            return None
         return table_at(replace(context_of(table), time_zone=self._time_zone), table.snapshot)
 
     def _open(self, row: TableRow, version: int | str | None, branch: str | None = None) -> Table:
@@ -786,9 +805,12 @@ class Catalog:
                 engine=self._engine,
             )
         except UnsupportedFeatureError:
-            if not self._finished_taking_in(row):
+            if self._finished_taking_in(row):
+                return self._open(self._row(row.name), version, branch)
+            released = self._open_released(row, version)
+            if released is None:
                 raise
-            return self._open(self._row(row.name), version, branch)
+            table = released
         except NotFoundError as error:
             with suppress(TxlogError):
                 if not Table.exists(row.location, self._options):

@@ -12,7 +12,7 @@ from typing import Any
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError
 from txlog.catalog.moment import by_name
-from txlog.store.catalog_database import CatalogDatabase, RatifiedCommit, TableRow
+from txlog.store.catalog_database import CatalogDatabase, Moment, RatifiedCommit, TableRow
 from txlog.table.table import Table
 
 _FORMAT = 1
@@ -53,7 +53,7 @@ def followed(
     poll_s: float,
 ) -> Iterator[CatalogChange]:
     """Yield the changes of a catalog; arguments and errors as for `Catalog.follow`."""
-    at = database.last_sequence() if token is None else _parsed(token, catalog_id)
+    at = database.last_moment() if token is None else _parsed(token, catalog_id)
     return _changes(database, catalog_id, open_table, at, timeout_s, poll_s)
 
 
@@ -61,20 +61,20 @@ def _changes(
     database: CatalogDatabase,
     catalog_id: str,
     open_table: Callable[[TableRow, int | None], Table],
-    at: int,
+    at: Moment,
     timeout_s: float | None,
     poll_s: float,
 ) -> Iterator[CatalogChange]:
     since, wait_s = REAL.monotonic_s(), _FIRST_WAIT_S
     while True:
-        found = database.commits_after(at, _MOST)
+        found = database.commits_after(at.sequence, _MOST, at_ms=at.at_ms)
         rows = _rows(database) if found else {}
         for _, group in groupby(found, key=attrgetter("sequence")):
             commits = [one for one in group if one.table_id in rows]
             if commits:
                 yield _change(commits, rows, catalog_id, open_table)
         if found:
-            at = found[-1].sequence
+            at = Moment(found[-1].sequence, found[-1].at_ms)
             since, wait_s = REAL.monotonic_s(), _FIRST_WAIT_S
             continue
         waited = REAL.monotonic_s() - since
@@ -101,7 +101,12 @@ def _change(
     open_table: Callable[[TableRow, int | None], Table],
 ) -> CatalogChange:
     first = commits[0]
-    place = {"format": _FORMAT, "catalog": catalog_id, "after": first.sequence}
+    place = {
+        "format": _FORMAT,
+        "catalog": catalog_id,
+        "after": first.sequence,
+        "at": first.at_ms,  # After a restore of the database, the number may mean another change.
+    }
     changed = {rows[one.table_id][0]: one for one in commits}
     return CatalogChange(
         json.dumps(place, separators=(",", ":")),
@@ -113,8 +118,8 @@ def _change(
     )
 
 
-def _parsed(token: object, catalog_id: str) -> int:
-    """Return the sequence number after which a token continues.
+def _parsed(token: object, catalog_id: str) -> Moment:
+    """Return the moment after which a token continues.
 
     Raises
     ------
@@ -127,9 +132,13 @@ def _parsed(token: object, catalog_id: str) -> int:
             found = json.loads(token)
         except (ValueError, RecursionError):
             found = None
-    kinds = {"format": int, "catalog": str, "after": int}
+    kinds = {"format": int, "catalog": str, "after": int, "at": int}
     is_one = isinstance(found, dict) and {n: type(v) for n, v in found.items()} == kinds
-    if not is_one or found["format"] != _FORMAT or found["after"] < 0:
+    if (
+        not is_one
+        or found["format"] != _FORMAT
+        or not all(0 <= found[name] < 1 << 63 for name in ("after", "at"))
+    ):
         raise InvalidInputError(
             argument="token",
             reason=f"{token!r} is not the token of a change of a catalog",
@@ -141,4 +150,4 @@ def _parsed(token: object, catalog_id: str) -> int:
             reason=f"the token is of another catalog (id {found['catalog']})",
             remedy="Pass the token to that catalog, or follow this one anew",
         )
-    return int(found["after"])
+    return Moment(found["after"], found["at"])

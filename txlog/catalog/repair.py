@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from txlog.actions.table import TransactionGroup
+from txlog.actions.table import TransactionGroup, Txn
 from txlog.base.errors import LogCorruptError, NotFoundError, RetriesExhaustedError
 from txlog.log.catalog import STAGED_FOLDER
 from txlog.log.names import LOG_FOLDER, commit_name, log_path
@@ -26,6 +26,8 @@ from txlog.store.managed import ManagedStore, PublishedStore
 from txlog.verbs.managed import catalog_of, managed_kind
 
 _GROUP = b"transactionGroup"
+_TXN = b"txn"
+Kind = TypeVar("Kind", TransactionGroup, Txn)
 
 
 @dataclass
@@ -73,6 +75,7 @@ class Recovery:
         self._rows = {row.table_id: row for row in database.all_tables()}
         self._logs: dict[str, _Log | None] = {}
         self._pending: deque[tuple[str, int, TransactionGroup]] = deque()
+        self._applications: list[tuple[str, int]] = []  # Recorded by accepted transactions.
 
     def accept(self, table_id: str) -> bool:
         """Ratify what the log of a table has, with all other parts of its transactions.
@@ -97,7 +100,7 @@ class Recovery:
             for one in self._logs.values()
             if one is not None and (one.until > one.known or one.row.managed is None)
         ]
-        if not self._database.accept(accepted):
+        if not self._database.accept(accepted, self._applications):
             return False
         for one in self._logs.values():
             if one is not None and one.managed is None and one.until == one.published:
@@ -152,8 +155,8 @@ class Recovery:
             log.until = following
             data = log.commit(following)
             found = None if data is None else self._group(log, data)
-            if found is not None:
-                self._note(log, found)
+            if data is not None and found is not None:
+                self._note(log, found, data)
 
     def _begin_next(self, log: _Log) -> None:
         """Accept staged commits that follow, if another table has its part of the transaction."""
@@ -169,7 +172,7 @@ class Recovery:
                 continue
             log.until += 1
             log.staged[log.until] = name
-            self._note(log, group)
+            self._note(log, group, data)
             return
 
     def _has_part(self, table_id: str, version: int, group: TransactionGroup) -> bool:
@@ -192,31 +195,18 @@ class Recovery:
         found = [n for n, data in log.candidates(version) if self._group(log, data) == group]
         return found[0] if found else None
 
-    def _note(self, log: _Log, group: TransactionGroup) -> None:
+    def _note(self, log: _Log, group: TransactionGroup, data: bytes) -> None:
+        """Note what follows from an accepted commit: each one of a transaction says the same."""
+        for txn in _actions(log, data, _TXN, Txn):
+            self._applications.append((txn.app_id, txn.version))
         for one in group.participants:
             if one.table_id != log.row.table_id:
                 self._pending.append((one.table_id, one.proposed_version, group))
 
     def _group(self, log: _Log, data: bytes) -> TransactionGroup | None:
         """Return the action that names the tables of a transaction of this catalog."""
-        for line in data.splitlines() if _GROUP in data else ():
-            if _GROUP not in line:
-                continue
-            try:
-                body = json.loads(line)
-                if not isinstance(body, Mapping) or _GROUP.decode() not in body:
-                    continue
-                group = TransactionGroup.model_validate(body[_GROUP.decode()])
-            except (ValueError, RecursionError, ValidationError) as error:
-                raise LogCorruptError(
-                    path=log.store.root,
-                    reason="a commit names the tables of its transaction in a form that cannot be "
-                    "read",
-                    remedy="Compare the commit with a copy of the table",
-                ) from error
-            if group.coordinating_catalog == self._catalog_id:
-                return group
-        return None
+        groups = _actions(log, data, _GROUP, TransactionGroup)
+        return next((g for g in groups if g.coordinating_catalog == self._catalog_id), None)
 
     def _log(self, table_id: str) -> _Log | None:
         """Return the log of a table that this catalog manages, or None."""
@@ -251,6 +241,24 @@ class Recovery:
             if b'"MANAGE TABLE"' in data:
                 return version
         return -1
+
+
+def _actions(log: _Log, data: bytes, key: bytes, kind: type[Kind]) -> Iterator[Kind]:
+    """Yield the actions of a kind in a commit."""
+    for line in data.splitlines() if key in data else ():
+        if key not in line:
+            continue
+        try:
+            body = json.loads(line)
+            if not isinstance(body, Mapping) or key.decode() not in body:
+                continue
+            yield kind.model_validate(body[key.decode()])
+        except (ValueError, RecursionError, ValidationError) as error:
+            raise LogCorruptError(
+                path=log.store.root,
+                reason=f"a commit has the action {key.decode()} in a form that cannot be read",
+                remedy="Compare the commit with a copy of the table",
+            ) from error
 
 
 def _half(group: TransactionGroup, log: _Log, version: int, reason: str) -> LogCorruptError:

@@ -40,6 +40,7 @@ Ratification = Literal["ratified", "lost", "recorded"]
 _FORMAT = "1"
 _SQLITE = "sqlite:///"
 _PRUNED = ("pruned_sequence", "pruned_ms")  # Facts: up to where commits were forgotten.
+_RELEASED = " released"  # Behind the origin of a commit: with it the catalog let the table out.
 _LOCK_S = 30.0  # How long SQLite waits for another process that writes.
 
 
@@ -153,6 +154,13 @@ class RatifiedCommit(NamedTuple):
     table_id: str
     version: int
     transaction_id: str | None
+
+
+class Moment(NamedTuple):
+    """The place of a ratification in the order of a catalog."""
+
+    sequence: int
+    at_ms: int
 
 
 @dataclass(frozen=True)
@@ -312,8 +320,15 @@ class CatalogDatabase:
                 self._note(run, table_id, latest_version, self._tick(run))
             return bool(result.rowcount == 1)
 
-    def accept(self, accepted: Sequence[Accepted]) -> bool:
+    def accept(
+        self, accepted: Sequence[Accepted], applications: Sequence[tuple[str, int]] = ()
+    ) -> bool:
         """Take commits as ratified, all at one moment: logs have them, and the catalog does not.
+
+        Parameters
+        ----------
+        applications
+            Versions of applications that transactions with these commits recorded.
 
         Returns
         -------
@@ -334,6 +349,8 @@ class CatalogDatabase:
                         raise _UndoneError("lost")
                     for version in sorted({one.version, *one.staged}):
                         self._note(run, one.table_id, version, tick, one.staged.get(version))
+                for application in applications:
+                    _record(run, self._database.applications, application)
         except _UndoneError:
             return False
         return True
@@ -346,15 +363,25 @@ class CatalogDatabase:
         tick: tuple[int, int],
         staged: str | None = None,
     ) -> None:
-        """Note a version that exists already, at a place in the order of the catalog."""
+        """Note a version that exists already, at a place in the order of the catalog.
+
+        Later versions of the table are forgotten: its folder was brought back to an earlier one.
+        """
         commits = self._database.commits
-        is_it = (commits.c.table_id == table_id) & (commits.c.version == version)
+        is_it = (commits.c.table_id == table_id) & (commits.c.version >= version)
         run(commits.delete().where(is_it))
         values = {"table_id": table_id, "version": version, "staged": staged}
         run(commits.insert().values(**values, sequence=tick[0], at_ms=tick[1]))
 
     def release(self, table_id: str, latest_version: int | None) -> bool:
-        """End managing a table; return false if it is managed and has another latest version."""
+        """End managing a table whose commits are published.
+
+        Returns
+        -------
+        False if it is managed and has another latest version.
+        """
+        from sqlalchemy import func
+
         rows, commits = self._database.tables, self._database.commits
         with self._changing() as run:
             result = run(
@@ -362,9 +389,14 @@ class CatalogDatabase:
                 .where(rows.c.table_id == table_id, rows.c.latest_version == latest_version)
                 .values(managed=None, latest_version=None)
             )
-            if result.rowcount == 1:  # From now on the log alone knows the times of versions.
-                run(commits.delete().where(commits.c.table_id == table_id))
-            return bool(result.rowcount == 1)
+            if result.rowcount != 1:
+                return False
+            # The history stays: the commits of a transaction are seen together afterwards, too.
+            run(self._as_published(table_id))
+            is_last = (commits.c.table_id == table_id) & (commits.c.version == latest_version)
+            origin = func.coalesce(commits.c.origin, "").concat(_RELEASED)
+            run(commits.update().where(is_last).values(origin=origin))
+            return True
 
     def forget(self, table_id: str) -> None:
         """Delete all that the catalog knows of a table."""
@@ -501,7 +533,8 @@ class CatalogDatabase:
         if row is None:
             return None
         # After publishing, the name of the staged commit is kept as the commit's origin.
-        return bool(proposed.staged in (row.staged, row.origin))
+        origin = row.origin and row.origin.removesuffix(_RELEASED)
+        return bool(proposed.staged in (row.staged, origin))
 
     def published(self, table_id: str, versions: Sequence[int]) -> None:
         """Record that commits are in the log, under their final names."""
@@ -526,15 +559,23 @@ class CatalogDatabase:
         recorded = self.application_version(application[0])
         return recorded is not None and recorded >= application[1]
 
-    def commits_after(self, sequence: int, limit: int) -> list[RatifiedCommit]:
+    def commits_after(
+        self, sequence: int, limit: int, *, at_ms: int | None = None
+    ) -> list[RatifiedCommit]:
         """Return the first ratified commits after a sequence number, in order.
 
         The commits of one transaction are returned together.
 
+        Parameters
+        ----------
+        at_ms
+            The time of the ratification with this number. Default: it is not compared.
+
         Raises
         ------
         NotFoundError
-            Some of them were forgotten (`prune`).
+            Some of them were forgotten (`prune`), or the number had another time: the database was
+            restored from an older copy, so the numbers after it mean other commits.
         """
         rows = self._database.commits
         query = rows.select().where(rows.c.sequence > sequence).order_by(
@@ -546,6 +587,8 @@ class CatalogDatabase:
                 last = rows.select().where(rows.c.sequence == found[-1].sequence)
                 found = [row for row in found if row.sequence < found[-1].sequence]
                 found += run(last.order_by(rows.c.table_id, rows.c.version)).all()
+            if at_ms is not None:
+                self._require_moment(run, Moment(sequence, at_ms), found)
             pruned = self._pruned(run)[0]  # Read last: what was deleted before is in it.
         if sequence < pruned:
             raise NotFoundError(
@@ -557,13 +600,40 @@ class CatalogDatabase:
         names = RatifiedCommit._fields
         return [RatifiedCommit(*(getattr(row, name) for name in names)) for row in found]
 
-    def last_sequence(self) -> int:
-        """Return the number of the last ratification; 0 before the first one."""
+    def _require_moment(
+        self, run: Callable[..., Any], moment: Moment, following: Sequence[Any]
+    ) -> None:
+        """Raise unless a moment is one of this catalog; `following` are commits after it.
+
+        Numbers and times grow together, so the neighbours of a number show whether it had its time.
+        The commit itself may be forgotten.
+        """
+        rows = self._database.commits
+        until = rows.select().where(rows.c.sequence <= moment.sequence)
+        last = run(until.order_by(rows.c.sequence.desc()).limit(1)).first()
+        known = [*([] if last is None else [last]), *following[:1]]
+        known.append(run(self._database.clock.select()).one())
+        if known[-1].sequence >= moment.sequence and all(
+            _order(one.sequence, moment.sequence) == _order(one.at_ms, moment.at_ms)
+            for one in known
+        ):
+            return
+        raise NotFoundError(
+            path=self.place,
+            reason=f"the catalog has no change number {moment.sequence} of "
+            f"{moment_text(moment.at_ms)}: its database was restored from an older copy",
+            remedy="Repair its tables, read them as they are now, and follow the catalog from now "
+            "on",
+        )
+
+    def last_moment(self) -> Moment:
+        """Return the number and the time of the last ratification; zeros before the first one."""
         with self._reading() as run:
-            return int(run(self._database.clock.select()).one().sequence)
+            row = run(self._database.clock.select()).one()
+        return Moment(row.sequence, row.at_ms)
 
     def versions_at(self, at_ms: int) -> dict[str, int]:
-        """Return the last version of each managed table that was ratified up to a time.
+        """Return the last version that was ratified up to a time, of each table managed then.
 
         Raises
         ------
@@ -573,9 +643,15 @@ class CatalogDatabase:
         from sqlalchemy import func
 
         rows = self._database.commits
-        query = rows.select().with_only_columns(rows.c.table_id, func.max(rows.c.version))
+        latest = func.max(rows.c.version).label("latest")
+        query = rows.select().with_only_columns(rows.c.table_id, latest)
+        last = query.where(rows.c.at_ms <= at_ms).group_by(rows.c.table_id).subquery()
+        joined = rows.join(
+            last, (rows.c.table_id == last.c.table_id) & (rows.c.version == last.c.latest)
+        )
+        columns = (rows.c.table_id, rows.c.version, rows.c.origin)
         with self._reading() as run:
-            found = run(query.where(rows.c.at_ms <= at_ms).group_by(rows.c.table_id)).all()
+            found = run(joined.select().with_only_columns(*columns)).all()
             pruned_ms = self._pruned(run)[1]  # Read last, as above.
         if at_ms < pruned_ms:
             raise NotFoundError(
@@ -584,7 +660,11 @@ class CatalogDatabase:
                 f"{moment_text(pruned_ms)}",
                 remedy="Choose a later time, or open one table as of that time with its method at",
             )
-        return {table_id: int(version) for table_id, version in found}
+        return {
+            row.table_id: int(row.version)
+            for row in found
+            if not (row.origin or "").endswith(_RELEASED)
+        }
 
     def prune(self, before_ms: int) -> int:
         """Forget ratified commits up to a time; return how many.
@@ -839,6 +919,10 @@ def _record(run: Callable[..., Any], rows: Any, application: tuple[str, int]) ->
         return False
     run(rows.update().where(rows.c.app_id == app_id).values(version=version))
     return True
+
+
+def _order(one: int, other: int) -> int:
+    return (one > other) - (one < other)
 
 
 def _folded(name: str) -> str:

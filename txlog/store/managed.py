@@ -352,6 +352,25 @@ class PublishedStore(ForwardingStore):
         return True
 
 
+class ReleasedStore(PublishedStore):
+    """Wraps the store of a table that its catalog let out, to read a version from before that."""
+
+    def require_writable(self) -> None:
+        """Raise: nobody asks the catalog whether it manages the table again.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Always.
+        """
+        raise UnsupportedFeatureError(
+            path=self.root,
+            features=("catalogManaged",),
+            reason="the version is from before the catalog let the table out, and is only read",
+            remedy="Open the latest version of the table to write",
+        )
+
+
 def stage_all(commits: Sequence[tuple[ManagedStore, int, bytes]]) -> list[Proposed]:
     """Stage commits of several tables, at the same time; after an error, none of them is left."""
     staged: list[tuple[ManagedStore, Proposed]] = []

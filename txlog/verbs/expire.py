@@ -120,10 +120,10 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     if not dry_run:
         delete_log(context, plan)
     decided = plan.decided()
-    sidecars = [*_sidecars(store, plan, now_ms), *_staged(store, now_ms)]
+    sidecars = [*_sidecars(store, plan, now_ms), *_staged(store, snapshot, now_ms)]
     if not dry_run and ahead is None and any(row["decision"] == "delete" for row in sidecars):
         now_ms -= ahead_ms(store, context.effects)
-        sidecars = [*_sidecars(store, plan, now_ms), *_staged(store, now_ms)]
+        sidecars = [*_sidecars(store, plan, now_ms), *_staged(store, snapshot, now_ms)]
     if not dry_run:
         delete_files(context, [row["file"] for row in sidecars if row["decision"] == "delete"])
     return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
@@ -358,7 +358,7 @@ def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
     ]
 
 
-def _staged(store: Store, now_ms: int) -> list[dict[str, Any]]:
+def _staged(store: Store, snapshot: Snapshot, now_ms: int) -> list[dict[str, Any]]:
     """Return the decisions on staged commits of a managed table (CAT-17)."""
     if not isinstance(store, ManagedStore):
         return []
@@ -369,14 +369,16 @@ def _staged(store: Store, now_ms: int) -> list[dict[str, Any]]:
     # Asked after the listing: what was ratified meanwhile is in the answer, or published.
     latest, needed, _ = store.database.ratified(store.table_id)
     names = {name.rpartition("/")[2] for name in needed.values()}
+    # If the catalog was restored from an older copy, a repair may need what seems to be left over.
+    young_ms = min(_cutoff_ms(snapshot, None, now_ms), now_ms - _DAY_MS)
 
     def why(info: ObjectInfo) -> str | None:
         if info.name in names:
             return "the catalog ratified it, and it is not published yet"
         version = info.name.partition(".")[0]
         is_lost = version.isdecimal() and int(version) <= latest
-        if not is_lost and not is_older(info.modified_ms, now_ms - _DAY_MS):
-            return "it may be younger than a day, so its writer may still propose it"
+        if not is_lost and not is_older(info.modified_ms, young_ms):
+            return "its version is free, so its writer may still propose it, or a repair need it"
         return None
 
     return [
