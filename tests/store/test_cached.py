@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import random
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -175,6 +177,45 @@ def test_a_cache_that_is_gone_is_said_once(tmp_path: Path) -> None:
     with pytest.warns(TxlogWarning, match="cannot be written"):
         assert read_all(store, "a") == b"text"
     assert read_all(store, "a") == b"text"
+
+
+def test_only_parts_are_deleted_and_trouble_is_said_once(tmp_path: Path) -> None:
+    inner = far(str(tmp_path / "far"))
+    for name in "abc":
+        inner.write_new(name, name.encode() * 1000)
+    folder = tmp_path / "cache"
+    store = CachedStore(inner, Cache(folder, 1_500))
+    for place in ("zz", "d9", "notes"):
+        (folder / place).mkdir()
+        (folder / place / "precious.txt").write_text("mine")
+        os.utime(folder / place / "precious.txt", (1, 1))
+    (folder / "d9" / "folder").mkdir()
+    for name in "abc":
+        assert read_all(store, name) == name.encode() * 1000
+    assert len(list(folder.rglob("precious.txt"))) == 3
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+    other = CachedStore.__new__(CachedStore)
+    other.__setstate__({"inner": inner, "cache": store.cache})
+    with pytest.warns(TxlogWarning, match="cannot be written"):
+        assert read_all(other, "a") == b"a" * 1000
+    assert read_all(other, "b") == b"b" * 1000
+
+
+def test_a_fork_does_not_wait_for_threads_of_its_parent(tmp_path: Path) -> None:
+    inner = LatencyStore(open_store(str(tmp_path / "far")), 1.0)
+    inner.inner.write_new("a", b"text")
+    store = CachedStore(inner, Cache(tmp_path / "cache"))
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_all, store, "a")
+        time.sleep(1.3)  # It knows the size, and waits for the part.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # A fork beside a thread.
+            child = multiprocessing.get_context("fork").Process(target=read_all, args=(store, "a"))
+            child.start()
+        child.join(30)
+        assert child.exitcode == 0
+        assert reading.result() == b"text"
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:

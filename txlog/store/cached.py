@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -22,7 +24,8 @@ from txlog.store.base import ForwardingStore, ObjectInfo, Store
 from txlog.store.ranged import RangedFile
 
 _PART_BYTES: Threshold = 1 << 20
-_NAME = "part-"
+_NAME, _NEW = "part-", "new-"
+_FOLDER = re.compile("[0-9a-f]{2}")  # Of parts, by the start of their keys.
 _SUM_BYTES = 4  # Of the checksum, with which a part ends.
 _FRESH_S = 3600  # A use within this time is not written down again.
 _LOOKS = 20  # The folder is measured after each twentieth of its limit that was written.
@@ -77,6 +80,7 @@ class CachedStore(ForwardingStore):
         self._begin()
 
     def _begin(self) -> None:
+        self._process = os.getpid()
         self._parts = _Parts(self.cache)
         self._infos: dict[str, ObjectInfo] = {}
 
@@ -89,6 +93,8 @@ class CachedStore(ForwardingStore):
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:  # Asked.
         """Return a file for random reading, whose parts come from the cache if they are there."""
+        if self._process != os.getpid():  # A fork has no threads that would end its waiting.
+            self._begin()
         info = self._infos.get(path)
         if info is None:
             info = self._infos[path] = self.inner.info(path)
@@ -182,13 +188,23 @@ class _Parts:
     def _keep(self, key: str, data: bytes) -> None:
         """Write a part; if that fails, warn once."""
         path = self._path(key)
-        made = path.with_name(f"new-{REAL.uuid()}")
+        made = path.with_name(f"{_NEW}{REAL.uuid()}")
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            made.write_bytes(data + crc32(data).to_bytes(_SUM_BYTES, "little"))
-            made.replace(path)
+            try:
+                made.write_bytes(data + crc32(data).to_bytes(_SUM_BYTES, "little"))
+                made.replace(path)
+            except OSError:
+                made.unlink(missing_ok=True)
+                raise
+            with self._lock:
+                self._written += len(data)
+                is_due = self._written * _LOOKS > self._cache.max_bytes
+                if is_due:
+                    self._written = 0
+            if is_due:
+                self._sweep()
         except OSError as error:
-            made.unlink(missing_ok=True)
             if not self._fails:
                 self._fails = True
                 warn(
@@ -197,14 +213,6 @@ class _Parts:
                     TxlogWarning,
                     stacklevel=2,
                 )
-            return
-        with self._lock:
-            self._written += len(data)
-            is_due = self._written * _LOOKS > self._cache.max_bytes
-            if is_due:
-                self._written = 0
-        if is_due:
-            self._sweep()
 
     def _sweep(self) -> None:
         """Delete the parts that were not used for the longest time, down to the limit."""
@@ -230,14 +238,14 @@ def _result(coming: Future[bytes]) -> bytes | None:
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield the time of the last use, the size and the path of each file."""
     for inner in folder.iterdir():
-        if len(inner.name) != 2 or not inner.is_dir():
+        if not _FOLDER.fullmatch(inner.name) or not inner.is_dir():
             continue
-        for entry in os.scandir(inner):
-            try:
-                found = entry.stat()
-            except FileNotFoundError:  # Another process deleted it.
-                continue
-            yield found.st_mtime, found.st_size, Path(entry.path)
+        with os.scandir(inner) as entries:
+            for entry in entries:
+                if entry.name.startswith((_NAME, _NEW)):
+                    with suppress(FileNotFoundError):  # Another process deleted it.
+                        found = entry.stat()
+                        yield found.st_mtime, found.st_size, Path(entry.path)
 
 
 def _runs(places: list[int]) -> Iterator[tuple[int, int]]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
+import warnings
 from collections import Counter
 from itertools import count, islice
 from pathlib import Path
@@ -17,10 +21,11 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from tests.training.loader.plain_loader import batches_of, mixed_rows
+from tests.training.loader.plain_loader import batches_of, mixed_rows, permuted
 from tests.training.loader.test_loader import SHUFFLES, ids_of
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.training import Loader, Mixture, Number, RowFunction, Shuffle
+from txlog.training.loader.mixture import Pattern
 
 NAMES = count()
 
@@ -123,6 +128,45 @@ def test_rows_are_those_of_the_plain_mixture(data: st.DataObject) -> None:
 
 def heavy(rows: pa.RecordBatch) -> list[float]:
     return [1 + id % 3 for id in rows["id"].to_pylist()]
+
+
+@given(
+    st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    st.integers(1, 9),
+    st.integers(0, 5),
+    st.integers(0, 500),
+    st.integers(0, 200),
+    st.integers(1, 7),
+)
+@settings(max_examples=examples(100))
+def test_a_pattern_is_that_of_single_rows(
+    runs: list[int], run_rows: int, seed: int, first: int, count: int, step: int
+) -> None:
+    pattern = Pattern(tuple(runs), run_rows, seed)
+    places, numbers = pattern.sources(first, first + count, step)
+    rows = range(first, first + count, step)
+    plain: list[tuple[int, int]] = []
+    read = [0] * len(runs)
+    given = [place for place, times in enumerate(runs) for _ in range(times)]
+    for row in range(first + count):
+        period, at = divmod(row // run_rows, len(given))
+        place = given[permuted(len(given), seed, period)[at]]
+        if row == first:
+            assert pattern.before(first) == read
+        if row in rows:
+            plain.append((place, read[place]))
+        read[place] += 1
+    assert list(zip(places.tolist(), numbers.tolist(), strict=True)) == plain
+
+
+def test_an_error_names_the_loader() -> None:
+    bad = txlog.write(f"memory://mixture-{next(NAMES)}", pa.table({"id": [1, None]}))
+    loaders = {
+        "good": Loader(table_of(0, 9), batch_size=4, columns=["id"]),
+        "bad": Loader(bad, batch_size=4, columns=["id"]),
+    }
+    with pytest.raises(InvalidInputError, match="at position 1 of fragment 0, in the loader bad"):
+        list(Mixture(loaders, proportions={"good": 1, "bad": 1}, run_rows=1))
 
 
 def made(sizes: dict[str, int], **more: Any) -> Mixture:
@@ -248,11 +292,57 @@ def test_processes_transform_batches_in_their_order() -> None:
     assert len({process for process, _ in found}) == 2
 
 
+class OddError(Exception):
+    """An error that does not pickle back."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def odd_failing(batch: dict[str, Any]) -> None:
+    raise OddError(1, 2)
+
+
+def listed(loader: Loader, answers: Any) -> None:
+    answers.put([rows for _, rows in loader])
+
+
+def test_processes_within_forked_and_daemonic_processes() -> None:
+    loader = Loader(table_of(0, 40), batch_size=7, columns=["id"], transform=doubled, processes=1)
+    wanted = [rows for _, rows in loader]
+    loader.set_epoch(0)
+    context = multiprocessing.get_context("fork")
+    for is_daemon in (False, True):
+        answers = context.SimpleQueue()
+        child = context.Process(target=listed, args=(loader, answers), daemon=is_daemon)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # A fork beside threads.
+            child.start()
+        child.join(60)
+        assert child.exitcode == 0
+        assert answers.get() == wanted
+
+
+def test_what_a_prompt_defines_is_refused() -> None:
+    code = (
+        "import numpy as np, pyarrow as pa, txlog\n"
+        "from txlog.training import Loader\n"
+        "def mine(batch): return batch\n"
+        "t = txlog.write('memory://prompt', pa.table({'id': [1]}))\n"
+        "try: Loader(t, batch_size=1, transform=mine, processes=1)\n"
+        "except ValueError as error: print(error)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "it was defined in a notebook, or at a prompt" in told.stdout
+
+
 def test_failures_of_processes() -> None:
     table = table_of(0, 40)
     arguments: dict[str, Any] = {"batch_size": 7, "columns": ["id"], "shuffle": None}
     with pytest.raises(KeyError, match="0"):
         list(Loader(table, **arguments, transform=failing, processes=1))
+    with pytest.raises(RuntimeError, match="OddError: 1 and 2"):
+        list(Loader(table, **arguments, transform=odd_failing, processes=1))
     killed = Loader(table, **arguments, transform=killing, processes=1)
     with pytest.raises(MemoryError, match="a process that runs transform was killed"):
         list(killed)

@@ -113,7 +113,11 @@ def test_windows_are_those_of_plain_series(data: st.DataObject) -> None:
     rows = table.to_arrow(["id", "s", "k", "t"], where).to_pylist()
     rows = [row for row in rows if keep is None or row["k"] == 0]
     plain = plain_windows(rows, windows)
-    block = 1 if shuffle is None else max(1, (shuffle.block_rows or 1) // windows.stride)
+    block = (
+        1
+        if shuffle is None
+        else max(1, (shuffle.block_rows or 1) // max(windows.stride, windows.length))
+    )
     blocks = [plain[at : at + block] for at in range(0, len(plain), block)]
     order = plain_shuffle(shuffle)
     if order is not None:
@@ -166,6 +170,39 @@ def test_times_have_gaps(tmp_path: Path) -> None:
         ids(table, Windows(length=3, order="t", max_gap=2))
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "gap"),
+    [
+        (pa.int8(), [-128, 127], 254),
+        (pa.int16(), [-30000, 30000], 59_999),
+        (pa.int32(), [-(2**31), 2**31 - 1], 10),
+        (pa.int64(), [-(2**62) * 2, 2**63 - 1], 2**63),
+        (pa.uint8(), [0, 255], 254),
+        (pa.float64(), [float("-inf"), float("inf")], 1e308),
+        (pa.date32(), [-(2**31), 2**31 - 1], timedelta(days=999_999_999)),
+        (pa.timestamp("us"), [-(2**63), 2**63 - 1], timedelta.max),
+    ],
+)
+def test_the_largest_differences_are_gaps(
+    tmp_path: Path, kind: pa.DataType, values: list[Any], gap: Any
+) -> None:
+    number = {"timestamp[us]": pa.int64(), "date32[day]": pa.int32()}.get(str(kind), kind)
+    order = pa.array(values, number).view(kind)
+    table = made(tmp_path, id=range(2), o=order)
+    found = ids(table, Windows(length=2, order="o", max_gap=gap))
+    difference = float("inf") if kind == pa.float64() else values[1] - values[0]
+    if isinstance(gap, timedelta):
+        gap = gap // timedelta(days=1) if kind == pa.date32() else gap // timedelta(microseconds=1)
+    assert found == ([] if difference > gap else [[0, 1]])
+    if not isinstance(gap, float) and kind != pa.date32():
+        assert ids(table, Windows(length=2, order="o")) == [[0, 1]]
+
+
+def test_equal_infinities_are_no_gap(tmp_path: Path) -> None:
+    table = made(tmp_path, id=range(2), o=[float("inf")] * 2)
+    assert ids(table, Windows(length=2, order="o", max_gap=0)) == [[0, 1]]
+
+
 def test_vectors_have_one_more_dimension(tmp_path: Path) -> None:
     vectors = pa.array([[at, at + 0.5] for at in range(6)], pa.list_(pa.float32()))
     table = made(tmp_path, id=range(6), v=vectors)
@@ -213,6 +250,12 @@ def test_a_state_belongs_to_its_windows(tmp_path: Path) -> None:
         ({"columns": ["s"]}, "views", "Text has no form for windows"),
         ({"weights": "id"}, "weights", "windows have no weights"),
         ({"windows": {"length": 0}}, "windows.length", "a whole number from 1"),
+        ({"windows": {"length": 1 << 63}}, "windows.length", "a whole number from 1"),
+        ({"windows": {"max_gap": float("nan")}}, "windows.max_gap", "from 0 was expected, not nan"),
+        ({"windows": {"max_gap": -1}}, "windows.max_gap", "from 0 was expected, not -1"),
+        ({"windows": {"max_gap": "x"}}, "windows.max_gap", "from 0 was expected, not 'x'"),
+        ({"windows": {"by": 5}}, "windows", "by and order were expected to name columns"),
+        ({"windows": {"by": "l"}}, "windows", "names no series"),
         ({"windows": {"stride": True}}, "windows.stride", "a whole number from 1"),
     ],
 )  # fmt: skip
@@ -220,7 +263,13 @@ def test_wrong_arguments(
     tmp_path: Path, change: dict[str, Any], argument: str, reason: str
 ) -> None:
     table = made(
-        tmp_path, id=range(2), s=["a", "b"], n=[1, None], f=[1.0, float("nan")], b=[True, False]
+        tmp_path,
+        id=range(2),
+        s=["a", "b"],
+        n=[1, None],
+        f=[1.0, float("nan")],
+        b=[True, False],
+        l=[[1], [2]],
     )
     given = change.pop("windows", {})
 
@@ -232,4 +281,4 @@ def test_wrong_arguments(
     with pytest.raises(InvalidInputError, match=reason) as raised:
         loaded()
     assert raised.value.argument == argument
-    assert isinstance(raised.value, InvalidTypeError) == ("Windows were" in reason)
+    assert isinstance(raised.value, InvalidTypeError) == ("were expected" in reason)

@@ -57,6 +57,12 @@ class Batches(ABC):
                 argument="even",
                 reason=f"one of {', '.join(get_args(Even))} was expected, not {even!r}",
             )
+        if even == "short" and epochs is None and self.world_size > 1:
+            raise InvalidInputError(
+                argument="even",
+                reason="with epochs=None some ranks might end, and others not",
+                remedy="Choose 'drop' or 'pad', or give a number of epochs",
+            )
         self._even = even
         self._epoch = self._position = 0
         self._resumes = False
@@ -85,6 +91,10 @@ class Batches(ABC):
         """Return columns without rows."""
 
     @abstractmethod
+    def _seed_remedy(self, seed: int) -> str:
+        """Return what to do about a state with another seed."""
+
+    @abstractmethod
     def _difference(self, fingerprint: str) -> str:
         """Return in which way the order of another fingerprint differs."""
 
@@ -111,6 +121,9 @@ class Batches(ABC):
         rows, step = self.num_rows, self._step
         return self._epochs * (rows // step if self._even == "drop" else -(-rows // step))
 
+    def __bool__(self) -> bool:
+        return True  # Also if it never ends, and has no length.
+
     def __iter__(self) -> Iterator[Any]:
         return self.batches()
 
@@ -129,6 +142,13 @@ class Batches(ABC):
             count = yield from self._rest_of_epoch((worker - made) % workers, workers)
             made += count
             is_empty = is_whole and not count
+            if is_empty and self._epochs is None:
+                raise InvalidInputError(
+                    argument="epochs",
+                    reason=f"an epoch of {self.num_rows} rows has no batch, so None would search "
+                    "one for ever",
+                    remedy="Use smaller batches, or let the last one be filled up",
+                )
             if is_empty or (self._epochs is not None and self._epoch % self._epochs == 0):
                 return
 
@@ -152,10 +172,12 @@ class Batches(ABC):
             stride=stride,
         )
         numbered = self.rows(epoch, share)
-        with closing(self._made(numbered)) as made, closing(self._results(made)) as results:
-            for number, result in results:
-                self._position = min(first + (number + 1) * self._step, rows)
-                yield result
+        with closing(self._made(numbered)) as made:
+            results = made if self._transform is None else self._results(made, self._transform)
+            with closing(results):
+                for number, result in results:
+                    self._position = min(first + (number + 1) * self._step, rows)
+                    yield result
         self._epoch, self._position = epoch + 1, 0
         return count
 
@@ -166,16 +188,15 @@ class Batches(ABC):
             return map_ahead(finish, numbered, workers=self.threads, ahead=2 * self.threads)
         return (finish(item) for item in numbered)
 
-    def _results(self, made: Iterator[tuple[int, Batch]]) -> Generator[tuple[int, Any], None, None]:
+    def _results(
+        self, made: Iterator[tuple[int, Batch]], transform: Callable[[Batch], Any]
+    ) -> Generator[tuple[int, Any], None, None]:
         """Yield what the transform makes of batches."""
-        transform = self._transform
-        if transform is None:
-            yield from made
-        elif self._processes.count:
+        if self._processes.count:
             yield from self._processes.results(made)
-        else:
-            for number, batch in made:
-                yield number, transform(batch)
+            return
+        for number, batch in made:
+            yield number, transform(batch)
 
     def empty_batch(self) -> Any:
         """Return a batch without rows, with the columns, types and shapes of all other batches."""
@@ -213,7 +234,7 @@ class Batches(ABC):
         if state["seed"] != self.seed:
             raise refused(
                 f"its seed is {state['seed']}, this loader's {self.seed}",
-                f"Pass shuffle=Shuffle(seed={state['seed']}, …)",
+                self._seed_remedy(state["seed"]),
             )
         if state["position"] > self.num_rows:
             raise refused(f"it is at row {state['position']} of {self.num_rows}")

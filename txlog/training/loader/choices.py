@@ -22,6 +22,7 @@ from txlog.training.loader.epoch_plan import BlockPlan, Kept
 from txlog.training.loader.weights import weights_of
 
 Values = NDArray[np.float64]
+_NAN = float("nan")  # One object, so that it is one key.
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,28 @@ class ClassWeights:
 
     def __call__(self, rows: pa.RecordBatch) -> NDArray[Any]:
         """Return the weight of each row, NaN for values without one."""
-        kind = rows.schema.field(0).type
-        known = pa.array(list(self.weights), kind)
-        of = np.array([*self.weights.values(), np.nan], np.float64)
-        places = pc.fill_null(pc.index_in(rows.column(0), known), len(known))
+        column = _plain(rows.column(0))
+        known = _plain(pa.array(list(self.weights), column.type))
+        of = np.array([*self.weights.values()], np.float64)
+        places = pc.index_in(column, known)
+        if places.null_count:
+            value = column[pc.index(pc.is_null(places), True).as_py()]
+            raise InvalidInputError(
+                field=self.column,
+                reason=f"its value {value.as_py()!r} has no weight",
+                remedy="Count the same rows for the weights as the loader has, or add the value",
+            )
         found: NDArray[np.float64] = of[places.to_numpy(zero_copy_only=False)]
         return found
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Return values with one zero and one NaN: those that compare as equal are one class."""
+    if not pa.types.is_floating(values.type):
+        return values
+    zeroed = pc.add(values, pa.scalar(0.0, values.type))
+    nan = pa.scalar(float("nan"), values.type)
+    return pc.if_else(pc.fill_null(pc.is_nan(zeroed), False), nan, zeroed)
 
 
 def class_weights(table: Table, column: str, where: Where = None) -> ClassWeights:
@@ -117,9 +134,18 @@ def class_weights(table: Table, column: str, where: Where = None) -> ClassWeight
     >>> Loader(table, batch_size=64, weights=weights)  # doctest: +SKIP
     """
     counts: dict[Any, int] = {}
-    for batch in table.scan([column], where).to_batches():
-        for pair in pc.value_counts(batch.column(0)).to_pylist():
-            counts[pair["values"]] = counts.get(pair["values"], 0) + pair["counts"]
+    scan = table.scan([column], where)
+    if pa.types.is_nested(scan.schema.field(0).type):
+        raise InvalidInputError(
+            argument="column",
+            field=column,
+            reason=f"{scan.schema.field(0).type} has no classes",
+            remedy="Choose a column of texts, numbers or truth values",
+        )
+    for batch in scan.to_batches():
+        for pair in pc.value_counts(_plain(batch.column(0))).to_pylist():
+            value = _NAN if pair["values"] != pair["values"] else pair["values"]
+            counts[value] = counts.get(value, 0) + pair["counts"]
     if not counts:
         raise InvalidInputError(argument="where", reason="no row has it, so there are no classes")
     mean = sum(counts.values()) / len(counts)

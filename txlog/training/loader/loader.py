@@ -84,9 +84,9 @@ class Loader(Batches):
     transform
         A function that is called with each batch. The loader returns its result.
     cache
-        A folder on a fast disk, or a `Cache`, that keeps what is read of a store far away, so that
-        later epochs, and other processes of this machine, do not read it again. Tables on a local
-        disk are read without it.
+        A folder on a fast disk, or a `Cache`, that keeps what batches read of a store far away, so
+        that later epochs, and other processes of this machine, do not read it again. What the
+        loader reads when it is made is not kept. Tables on a local disk are read without it.
     processes
         The number of processes that call `transform`, which they must be able to import; 0 calls it
         in the caller's thread. Their results come in the same order.
@@ -215,6 +215,9 @@ class Loader(Batches):
     def no_rows(self) -> Columns:
         """Return columns without rows, in the form of `rows`."""
         return self._reader.empty()
+
+    def _seed_remedy(self, seed: int) -> str:
+        return f"Pass shuffle=Shuffle(seed={seed}, …)"
 
     def _difference(self, fingerprint: str) -> str:
         return self._plan.identity.difference(fingerprint)

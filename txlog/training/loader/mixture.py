@@ -18,7 +18,7 @@ from txlog.base.threads import cached_property
 from txlog.training.loader.batches import Batch, Batches, Even, whole
 from txlog.training.loader.blocks import Columns, chosen, joined, unpacked
 from txlog.training.loader.loader import Loader
-from txlog.training.loader.order import Numbers, permutation
+from txlog.training.loader.order import Numbers, permutations
 from txlog.training.loader.stream import Numbered, Share
 
 _MOST_RUNS = 10_000  # Of a period: proportions are exact up to this denominator.
@@ -48,39 +48,37 @@ class Pattern:
     def sources(self, first: int, stop: int, step: int = 1) -> tuple[Numbers, Numbers]:
         """Return the loader of every `step`-th row of a range, and the row's number in it."""
         rows = np.arange(first, stop, step)
+        if len(self.runs) == 1 or not len(rows):
+            return np.zeros_like(rows), rows
         runs = rows // self.run_rows
-        places, numbers = np.empty_like(rows), np.empty_like(rows)
-        for period in range(int(first // self.run_rows // self.period), _end(runs, self.period)):
-            some = runs // self.period == period
-            order, earlier = self._of_period(period)
-            at = runs[some] % self.period
-            places[some] = order[at]
-            before = earlier[at] + np.array(self.runs)[order[at]] * period
-            numbers[some] = before * self.run_rows + rows[some] % self.run_rows
+        begin, end = int(runs[0]) // self.period, int(runs[-1]) // self.period + 1
+        order, earlier = self._of_periods(range(begin, end))
+        at = runs - begin * self.period
+        places = order[at]
+        numbers = earlier[at] * self.run_rows + rows % self.run_rows
         return places, numbers
 
     def before(self, row: int) -> list[int]:
         """Return the number of rows of each loader before a row of the mixture."""
+        if len(self.runs) == 1:
+            return [row]
         period, at = divmod(row // self.run_rows, self.period)
-        order, _ = self._of_period(period)
+        order, _ = self._of_periods(range(period, period + 1))
         counts = np.bincount(order[:at], minlength=len(self.runs)) + np.array(self.runs) * period
         rows = counts * self.run_rows
         rows[order[at]] += row % self.run_rows
         found: list[int] = rows.tolist()
         return found
 
-    def _of_period(self, period: int) -> tuple[Numbers, Numbers]:
-        """Return the loader of each run, and the number of its earlier runs in the period."""
+    def _of_periods(self, periods: range) -> tuple[Numbers, Numbers]:
+        """Return the loader of each run of periods, and the number of its earlier runs."""
         given = np.repeat(np.arange(len(self.runs)), self.runs)
-        order = given[permutation(self.period, self.seed, period)]
+        order = given[permutations(self.period, self.seed, periods)].ravel()
         earlier = np.empty_like(order)
         for place, count in enumerate(self.runs):
-            earlier[order == place] = np.arange(count)
+            mine = np.flatnonzero(order == place)
+            earlier[mine] = np.arange(len(mine)) + count * periods.start
         return order, earlier
-
-
-def _end(runs: Numbers, period: int) -> int:
-    return int(runs[-1]) // period + 1 if len(runs) else 0
 
 
 class Mixture(Batches):
@@ -194,6 +192,9 @@ class Mixture(Batches):
     def _difference(self, fingerprint: str) -> str:  # A digest tells no more.
         return "the loaders, their order, proportions, epoch_rows or run_rows differ"
 
+    def _seed_remedy(self, seed: int) -> str:
+        return f"Make the mixture with the seed {seed}"
+
     def no_rows(self) -> Columns:
         """Return columns without rows, in the form of `rows`."""
         return next(iter(self.loaders.values())).no_rows()
@@ -209,8 +210,10 @@ class Mixture(Batches):
         step = share.ranks * share.batch_rows
         with ExitStack() as stack:
             sources = [
-                stack.enter_context(closing(_Source(loader, begin, end, rank, ranks)))
-                for loader, begin, end in zip(self.loaders.values(), begins, ends, strict=True)
+                stack.enter_context(closing(_Source(name, loader, begin, end, rank, ranks)))
+                for (name, loader), begin, end in zip(
+                    self.loaders.items(), begins, ends, strict=True
+                )
             ]
             for number, begin in enumerate(range(first, stop, step)):
                 offset = (start + share.rank - begin) % share.ranks
@@ -237,8 +240,10 @@ class _Source:
         The numbers that are needed; each epoch of the loader has `num_rows` of them.
     """
 
-    def __init__(self, loader: Loader, first: int, stop: int, rank: int, ranks: int) -> None:
-        self._ranks = ranks
+    def __init__(
+        self, name: str, loader: Loader, first: int, stop: int, rank: int, ranks: int
+    ) -> None:
+        self._name, self._ranks = name, ranks
         self._next = first + (rank - first) % ranks  # The number of the next row that is read.
         self._read = self._rows(loader, first, stop, rank)
         self._held: Columns = loader.no_rows()
@@ -251,7 +256,11 @@ class _Source:
         """Return rows by their numbers, which are ascending and above those of earlier calls."""
         parts, held = [self._held], _length(self._held)
         while self._next <= int(numbers[-1]):
-            rows = next(self._read)
+            try:
+                rows = next(self._read)
+            except InvalidInputError as error:
+                error.reason += f", in the loader {self._name}"
+                raise
             parts.append(rows)
             held += _length(rows)
             self._next += self._ranks * _length(rows)

@@ -118,6 +118,18 @@ def permutation(count: int, *seeds: int) -> Numbers:
     return order
 
 
+def permutations(count: int, seed: int, numbers: range) -> Numbers:
+    """Return `permutation(count, seed, number)` for each number, as the rows of an array."""
+    start = mixed(_START ^ seed)
+    keys = np.array([mixed(start ^ number) for number in numbers], np.uint64)
+    words = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + keys[:, None]
+    for shift, factor in _STEPS:
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(factor)
+    words ^= words >> np.uint64(_LAST_SHIFT)
+    return np.argsort(words, axis=1)
+
+
 def mixed(word: int) -> int:
     """Return the result of splitmix64's finaliser for a word."""
     for shift, factor in _STEPS:

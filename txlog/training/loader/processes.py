@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ class Processes:
         self.count = count
         self._function = function
         self._pool: ProcessPoolExecutor | None = None
+        self._owner = os.getpid()
         if not count:
             return
         if function is None:
@@ -42,14 +45,17 @@ class Processes:
         try:
             pickle.dumps(function)
         except Exception as error:
-            raise InvalidInputError(
-                argument="transform",
-                reason=f"processes cannot import it: {error}",
-                remedy="Define it at the top of a module, or leave processes out",
-            ) from error
+            raise _not_importable(str(error)) from error
+        main = sys.modules["__main__"]
+        if getattr(function, "__module__", "") == "__main__" and not hasattr(main, "__file__"):
+            raise _not_importable("it was defined in a notebook, or at a prompt")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pool": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._owner = os.getpid()
 
     def results(
         self, numbered: Iterator[tuple[int, Any]]
@@ -66,6 +72,12 @@ class Processes:
 
         function = self._function
         assert function is not None, "the constructor refuses processes without a function"
+        if multiprocessing.current_process().daemon or self._owner != os.getpid():
+            # A worker of PyTorch, say: it may start no processes, or is a fork, which has the locks
+            # of a pool and not its threads. It is a process of its own already.
+            for number, value in numbered:
+                yield number, function(value)
+            return
         if self._pool is None:
             # A fork would copy locks that threads of this process hold.
             context = multiprocessing.get_context("spawn")
@@ -73,19 +85,48 @@ class Processes:
         running: deque[tuple[int, Future[Any]]] = deque()
         try:
             for number, value in numbered:
-                running.append((number, self._pool.submit(function, value)))
+                running.append((number, self._pool.submit(_called, function, value)))
                 if len(running) > _AHEAD * self.count:
                     first, future = running.popleft()
-                    yield first, future.result()
+                    yield first, _returned(future.result())
             while running:
                 first, future = running.popleft()
-                yield first, future.result()
+                yield first, _returned(future.result())
         except BrokenProcessPool as error:
             self._pool = None
             raise OutOfMemoryError(
-                reason="a process that runs transform was killed",
-                remedy="Use fewer processes, smaller batches, or a transform that needs less",
+                reason="a process that runs transform was killed, or could not start",
+                remedy="Use fewer processes, or smaller batches. A script needs the line "
+                "if __name__ == '__main__' before what it runs",
             ) from error
         finally:
             for _, future in running:
                 future.cancel()
+
+
+def _called(function: Callable[[Any], Any], value: Any) -> tuple[Any, Exception | None]:
+    """Return what a function returns, or its error in a form that pickles. Runs in a process."""
+    try:
+        return function(value), None
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            # Some errors cannot be made again from their arguments.
+            error = RuntimeError(f"{type(error).__name__}: {error}")
+        return None, error
+
+
+def _returned(answer: tuple[Any, Exception | None]) -> Any:
+    value, error = answer
+    if error is not None:
+        raise error
+    return value
+
+
+def _not_importable(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument="transform",
+        reason=f"processes cannot import it: {reason}",
+        remedy="Define it at the top of a module, or leave processes out",
+    )

@@ -87,6 +87,11 @@ def of_part(
     found = part_where(split, part, key)
     if found is None:
         return where
+    try:
+        table.scan([key] if isinstance(key, str) else list(key or ()))
+    except InvalidInputError as error:
+        error.argument = "key"
+        raise
     if where is None:
         return found
     scan = table.scan([], where)  # In the time zone of the table.

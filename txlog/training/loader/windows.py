@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -57,11 +58,29 @@ class Windows:
     def __post_init__(self) -> None:
         for name in ("length", "stride"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
                 raise InvalidInputError(
                     argument=f"windows.{name}",
                     reason=f"a whole number from 1 was expected, not {value!r}",
                 )
+        names = (self.by,) if isinstance(self.by, str) else self.by or ()
+        if not isinstance(names, list | tuple) or not all(
+            isinstance(name, str) for name in (*names, self.order)
+        ):
+            raise InvalidTypeError(
+                argument="windows", reason="by and order were expected to name columns"
+            )
+        gap = self.max_gap
+        if isinstance(gap, timedelta):
+            is_fit = gap >= timedelta()
+        else:
+            is_number = isinstance(gap, int | float) and not isinstance(gap, bool)
+            is_fit = gap is None or (is_number and isfinite(gap) and gap >= 0)
+        if not is_fit:
+            raise InvalidInputError(
+                argument="windows.max_gap",
+                reason=f"a number or duration from 0 was expected, not {gap!r}",
+            )
 
     @property
     def names(self) -> list[str]:
@@ -152,12 +171,14 @@ class WindowReader:
     def _rows(self, addresses: Numbers) -> Columns:
         """Return rows, by ascending address."""
         addresses = np.sort(addresses)
-        owners = addresses >> _PLACE_BITS
-        parts = [
-            self.reader.rows_of(int(owner), addresses[owners == owner] & ((1 << _PLACE_BITS) - 1))
-            for owner in np.unique(owners)
-        ]
-        return joined(parts)
+        owners, firsts = np.unique(addresses >> _PLACE_BITS, return_index=True)
+        positions = np.split(addresses & ((1 << _PLACE_BITS) - 1), firsts[1:])
+        return joined(
+            [
+                self.reader.rows_of(owner, some)
+                for owner, some in zip(owners.tolist(), positions, strict=True)
+            ]
+        )
 
     def owner(self, piece: Piece) -> int:
         """Return 0: a block may have rows of several files."""
@@ -208,7 +229,7 @@ def plan_windows(
             )
     found = _series(plan, table, windows)
     starts = _starts(found, windows)
-    block = max(1, block_rows // windows.stride)
+    block = max(1, block_rows // max(windows.stride, windows.length))
     counts = np.full(-(-len(starts) // block), block, np.int64)
     if len(counts):
         counts[-1] = len(starts) - block * (len(counts) - 1)
@@ -250,6 +271,12 @@ def _series(plan: BlockPlan, table: Table, windows: Windows) -> pa.Table:
         if name == windows.order:
             columns["order"] = _ordered(name, values)
         if name in windows.names:
+            if pa.types.is_nested(kinds[name]):
+                raise InvalidInputError(
+                    argument="windows",
+                    field=name,
+                    reason=f"{kinds[name]} names no series: numbers, texts or times were expected",
+                )
             coded = values.combine_chunks().dictionary_encode(null_encoding="encode")
             columns[f"by {windows.names.index(name)}"] = coded.indices
     series = pa.table(columns)
@@ -262,6 +289,7 @@ def _ordered(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = values.type
     if not (
         pa.types.is_integer(kind)
+        or pa.types.is_decimal(kind)
         or pa.types.is_floating(kind)
         or pa.types.is_date(kind)
         or pa.types.is_timestamp(kind)
@@ -307,11 +335,22 @@ def _gaps(order: pa.ChunkedArray, windows: Windows) -> Any:
     values = numpy_array(order.combine_chunks())
     gap: Any = windows.max_gap
     is_time = values.dtype.kind == "M"
-    if values.dtype.kind == "O" or is_time != isinstance(gap, timedelta) or isinstance(gap, bool):
+    if values.dtype.kind == "O" or is_time != isinstance(gap, timedelta):
         raise InvalidInputError(
             argument="windows",
             field=windows.order,
             reason=f"max_gap is {gap!r}, which is no difference of {order.type}",
             remedy="Give a number for numbers, and a timedelta for dates and times",
         )
-    return np.diff(values) > (np.timedelta64(gap) if is_time else gap)
+    if values.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # Between two infinities.
+            found: Any = ~(np.diff(values) <= gap) & (values[1:] != values[:-1])
+            return found
+    if is_time:
+        unit = np.datetime_data(values.dtype)[0]
+        gap = gap // timedelta(days=1) if unit == "D" else gap // timedelta(microseconds=1)
+        gap = gap * 1000 if unit == "ns" else gap
+        values = values.view(np.int64)
+    # Within a series values ascend, so their difference is that of unsigned words.
+    words = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64).view(np.uint64)
+    return words[1:] - words[:-1] > np.uint64(min(int(gap), (1 << 64) - 1))
