@@ -14,7 +14,7 @@ import pytest
 
 import txlog
 from tests.catalog.conftest import SCHEMA, Make, content, rows
-from txlog import Catalog
+from txlog import Catalog, Table
 from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -24,6 +24,7 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.store.catalog_database import CatalogDatabase, TableRow
 
 
 def names(catalog: Catalog) -> list[str]:
@@ -468,3 +469,44 @@ def test_a_time_after_a_release_is_that_of_the_log(catalog: Catalog, make: Make)
     assert content(catalog.at(now)["t"]) == [(1, 1), (2, 2)]
     catalog.manage("t")
     assert content(catalog.at(now)["t"]) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("pairs", [[], [(1, 1)]], ids=["empty", "rows"])
+def test_a_new_table_that_somebody_registered_meanwhile_stays(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, pairs: list[tuple[int, int]]
+) -> None:
+    add = CatalogDatabase.add
+
+    def after_another(self: CatalogDatabase, row: TableRow) -> None:
+        monkeypatch.setattr(CatalogDatabase, "add", add)
+        other = catalog.register("s.other", row.location)
+        if pairs:
+            other.append(rows(*pairs))
+        add(self, row)
+
+    monkeypatch.setattr(CatalogDatabase, "add", after_another)
+    with pytest.raises(AlreadyExistsError):
+        catalog.create_table("s.new", SCHEMA)
+    assert content(catalog.table("s.other")) == pairs
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["as it was", "changed"])
+def test_only_our_own_version_of_a_refused_table_is_deleted(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, is_changed: bool
+) -> None:
+    """Another process takes the name; one more finds the folder, and writes there."""
+    add = CatalogDatabase.add
+    places: list[str] = []
+
+    def after_another(self: CatalogDatabase, row: TableRow) -> None:
+        monkeypatch.setattr(CatalogDatabase, "add", add)
+        places.append(row.location)
+        catalog.create_table("s.new", SCHEMA)
+        if is_changed:
+            Table(row.location).append(rows((1, 1)))
+        add(self, row)
+
+    monkeypatch.setattr(CatalogDatabase, "add", after_another)
+    with pytest.raises(AlreadyExistsError):
+        catalog.create_table("s.new", SCHEMA)
+    assert Table.exists(places[0]) == is_changed

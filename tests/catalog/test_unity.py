@@ -87,6 +87,26 @@ def test_an_address_opens_a_table_everywhere(stub: Stub, unity: Catalog) -> None
     assert content(unity.table("sales.orders")) == [(2, 20)]
 
 
+@pytest.mark.spec("CAT-18")
+def test_whether_there_is_a_table_of_the_catalog(stub: Stub, unity: Catalog) -> None:
+    external(stub, "a.t", (1, 1))
+    options = unity.storage_options()
+    assert txlog.Table.exists(unity.location_of("a.t"), options)
+    assert not txlog.Table.exists(f"{stub.address}/a.missing", options)
+
+
+@pytest.mark.spec("CAT-18")
+def test_names_are_those_that_the_server_has(stub: Stub, unity: Catalog) -> None:
+    for name in ("a._t", "_a.t", "a.t-1", "a.t'1", "a.t=1"):
+        external(stub, name, (1, 1))
+        assert name in unity
+        assert content(unity.table(name)) == [(1, 1)]
+        assert content(unity.snapshot()[name]) == [(1, 1)]
+    for name in ("a./t", "a.t t", "a.t?", "a..t", "a.t#"):
+        with pytest.raises(InvalidInputError):
+            unity.table(name)
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -22,11 +22,13 @@ from txlog.base.errors import (
     NotFoundError,
     OutcomeUnknownError,
     StoreError,
+    TxlogError,
     UnsupportedFeatureError,
 )
 from txlog.log.names import commit_name, log_path
 from txlog.store.managed import ManagedStore
 from txlog.store.unity.address import VARIABLES
+from txlog.store.unity.columns import _OF_CATALOG, TABLE_ID, properties_of
 from txlog.testing import Fault as StoreFault
 from txlog.testing import FaultyStore
 
@@ -112,6 +114,73 @@ def test_the_catalog_gets_changes_of_the_schema(stub: Stub, unity: Catalog, mana
     assert info["properties"]["owner"] == "me"
     assert info["properties"]["delta.feature.catalogManaged"] == "supported"
     assert unity.table(NAME).schema.names == ["id", "v", "price"]
+
+
+def features_of(stub: Stub, name: str = NAME) -> set[str]:
+    stated = stub.tables[f"main.{name}"]["properties"]
+    return {one.removeprefix("delta.feature.") for one in stated if "delta.feature." in one}
+
+
+@pytest.mark.spec("CAT-23")
+def test_the_catalog_has_the_properties_that_the_log_has(
+    stub: Stub, unity: Catalog, managed: Table
+) -> None:
+    info = stub.tables[f"main.{NAME}"]
+    own = {name: info["properties"][name] for name in _OF_CATALOG}
+    managed.alter.set_description("all of them")
+    assert info["comment"] == "all of them"
+    managed.alter.set_description(None)
+    assert info["comment"] == ""
+    managed.alter.set_properties({"delta.enableRowTracking": "true"})
+    for feature in (None, "rowTracking"):
+        if feature is not None:
+            unity.table(NAME).alter.drop_feature(feature)
+        protocol = unity.table(NAME).protocol
+        assert features_of(stub) == {*protocol.writer_features, *protocol.reader_features}
+        assert info["properties"]["delta.minWriterVersion"] == str(protocol.min_writer_version)
+    assert own.items() <= info["properties"].items()
+
+
+@pytest.mark.spec("CAT-23")
+def test_a_change_of_the_protocol_alone_gives_it_its_new_values() -> None:
+    known = {
+        "delta.feature.old": "supported", "delta.minReaderVersion": "1",
+        "delta.minWriterVersion": "3", "owner": "me", "delta.lastUpdateVersion": "4",
+    }  # fmt: skip
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": ["new"]}
+    assert properties_of(known, protocol, known) == {
+        "delta.feature.new": "supported", "delta.minReaderVersion": "3",
+        "delta.minWriterVersion": "7", "owner": "me", "delta.lastUpdateVersion": "4",
+    }  # fmt: skip
+
+
+@pytest.mark.spec("CAT-23")
+def test_the_id_of_the_catalog_stays(stub: Stub, unity: Catalog, managed: Table) -> None:
+    acts: list[Callable[[], object]] = [
+        lambda: managed.alter.unset_properties([TABLE_ID]),
+        lambda: managed.alter.set_properties({TABLE_ID: "another"}),
+    ]
+    for act in acts:
+        with pytest.raises(InvalidInputError, match=TABLE_ID):
+            act()
+    assert unity.table(NAME).version == 1
+    info = stub.tables[f"main.{NAME}"]
+    assert unity.table(NAME).properties[TABLE_ID] == info["table_id"]
+
+
+@pytest.mark.spec("CAT-23")
+def test_nothing_is_taken_from_another_table_that_has_the_name(
+    stub: Stub, unity: Catalog, managed: Table
+) -> None:
+    info = stub.tables.pop(f"main.{NAME}")
+    stub.tables["main.sales.moved"] = {**info, "name": "moved"}
+    stub.add(NAME, "file:///nowhere", properties={"delta.feature.foreign": "supported"})
+    with pytest.raises(NotFoundError, match="another table now"):
+        managed.alter.set_properties({"owner": "me"})
+    assert "foreign" not in features_of(stub, "sales.moved")
+    managed = unity.table("sales.moved")
+    managed.alter.set_properties({"owner": "me"})
+    assert stub.tables["main.sales.moved"]["properties"]["owner"] == "me"
 
 
 def store_of(table: Table) -> ManagedStore:
@@ -487,6 +556,49 @@ def test_a_name_that_another_process_takes_meanwhile(
         unity.create_table("a.t", SCHEMA, location=tmp_path / "new")
     assert [one.name for one in (tmp_path / "new").rglob("*") if one.is_file()] == ["notes.txt"]
     assert content(unity.table("a.t")) == [(1, 1)]
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 429])
+@pytest.mark.spec("CAT-24")
+def test_a_table_that_was_refused_can_be_made_again(
+    stub: Stub, unity: Catalog, tmp_path: Path, status: int
+) -> None:
+    stub.schemas.append("a")
+    refused = Fault("answer", status, b'{"error_code": "NO", "message": "no"}')
+    stub.faults["createTable"] = [refused]
+    with pytest.raises(TxlogError, match=str(status)):
+        unity.create_table("a.t", SCHEMA, location=tmp_path / "new")
+    assert not Table.exists(tmp_path / "new")
+    unity.create_table("a.t", SCHEMA, location=tmp_path / "new").append(rows((1, 1)))
+    stub.faults["createTable"] = [refused]
+    with pytest.raises(TxlogError, match=str(status)):
+        unity.register("a.u", tmp_path / "new")
+    assert content(unity.table("a.t")) == [(1, 1)]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["seen", "not seen"])
+@pytest.mark.parametrize("pairs", [[], [(1, 1)]], ids=["empty", "rows"])
+@pytest.mark.spec("CAT-24")
+def test_a_refused_table_that_somebody_else_registered_stays(
+    stub: Stub, unity: Catalog, tmp_path: Path, pairs: list[tuple[int, int]], is_known: bool
+) -> None:
+    """The server refuses the place: the folder has another name meanwhile."""
+    stub.schemas.append("a")
+
+    def plan(operation: str) -> Fault | None:
+        if operation != "createTable":
+            return None
+        if is_known:
+            stub.add("a.other", (tmp_path / "new").as_uri())
+        if pairs:
+            Table(tmp_path / "new").append(rows(*pairs))
+        return Fault("answer", 409, b'{"error_code": "LOCATION_OVERLAP", "message": "no"}')
+
+    stub.plan = plan
+    with pytest.raises(AlreadyExistsError, match="LOCATION_OVERLAP"):
+        unity.create_table("a.t", SCHEMA, location=tmp_path / "new")
+    stub.plan = None
+    assert content(Table(tmp_path / "new")) == pairs
 
 
 @pytest.mark.spec("CAT-24")

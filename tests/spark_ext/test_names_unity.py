@@ -58,9 +58,10 @@ def test_every_door_knows_the_names(catalog: Catalog, spark: Any) -> None:
 @pytest.mark.spec("CAT-18")
 def test_the_data_source_gets_addresses_and_the_token(catalog: Catalog, spark: Any) -> None:
     place = catalog.location_of("sales.orders")
-    reader = spark.read.format("txlog")
-    reader = reader.option("secretStorageOptions", json.dumps({"token": TOKEN}))
-    assert ids(reader.load(place)) == [1, 2]
+    for options in ({"token": TOKEN}, catalog.storage_options()):
+        reader = spark.read.format("txlog")
+        reader = reader.option("secretStorageOptions", json.dumps(options))
+        assert ids(reader.load(place)) == [1, 2]
     changes = spark_ext.sql(spark, "SELECT id FROM table_changes('sales.totals', 0)")
     assert ids(changes) == [1, 2]
 

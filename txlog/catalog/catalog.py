@@ -33,7 +33,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import execute as execute_on
 from txlog.commit.operation import is_rehearsing
-from txlog.log.names import LOG_FOLDER, log_path
+from txlog.log.names import LOG_FOLDER, commit_name, log_path
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import clones_of
 from txlog.snapshot.time_travel import parse_timestamp
@@ -269,9 +269,11 @@ class Catalog:
         )
         try:
             return self._take(name, table, managed, is_own=True)
-        except AlreadyExistsError:  # Another process took the name meanwhile.
+        except AlreadyExistsError:  # Another process took the name meanwhile, or the place.
+            made = table.snapshot.metadata.id
             with suppress(TxlogError):
-                discard_new_log(open_store(table.uri, self._options))
+                if self._database.table_of(made) is None:
+                    discard_new_log(open_store(table.uri, self._options), made)
             raise
 
     def register(
@@ -898,9 +900,17 @@ class Catalog:
         return place
 
 
-def discard_new_log(store: Store) -> None:
-    """Delete the log of a table that was just created; other files may have been there before."""
-    store.delete([log_path(info.name) for info in store.list_tree(LOG_FOLDER)])
+def discard_new_log(store: Store, table_id: str) -> None:
+    """Delete the log of a table that was just created, if it has nothing but our version 0.
+
+    Other files may have been there before. Whoever found the table may have changed it.
+    """
+    names = {info.name for info in store.list_tree(LOG_FOLDER)}
+    first = commit_name(0)
+    if not names <= {first, first.replace(".json", ".crc")}:
+        return
+    if load_snapshot(PublishedStore(store)).metadata.id == table_id:
+        store.delete([log_path(name) for name in sorted(names)])
 
 
 def _url_of(database: str | os.PathLike[str]) -> str:

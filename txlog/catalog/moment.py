@@ -63,12 +63,13 @@ class CatalogSnapshot(Mapping[str, Table]):
 
     def row(self, name: str) -> tuple[TableRow, int | None]:
         """Return the row of a table in the catalog, and its version; errors as for an item."""
-        folded = require_name(name).casefold()
+        folded = name.casefold() if isinstance(name, str) else require_name(name)
         for known, found in self._found.items():
             if known.casefold() == folded:
                 if known in self._failed:
                     raise self._failed[known]
                 return found
+        require_name(name)  # Else the error is about the name. Another catalog may have others.
         raise NotFoundError(
             path=name,
             reason=f"there was no table {name!r} at that moment",

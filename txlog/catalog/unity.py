@@ -40,8 +40,8 @@ from txlog.store.catalog_database import Managed, TableRow
 from txlog.store.cloud_options import UNITY
 from txlog.store.managed import PublishedStore
 from txlog.store.open import open_store
-from txlog.store.unity.address import TOKEN, access_of, is_address
-from txlog.store.unity.client import Client, TableInfo
+from txlog.store.unity.address import TOKEN, access_of, is_address, is_step
+from txlog.store.unity.client import Client, RefusedError, TableInfo
 from txlog.store.unity.columns import TABLE_ID, columns_of, properties_of
 from txlog.store.unity.tables import UnityTable, is_delta, table_of
 from txlog.table.table import Table
@@ -141,7 +141,10 @@ class UnityCatalog(Catalog):
         return f"{self._location}/{self._row(name).name}"
 
     def storage_options(self) -> dict[str, Any]:
-        """Return the options with which addresses of tables open: those given, and the token."""
+        """Return the options with which addresses of tables open: those given, and the token.
+
+        Printed or pickled, they do not show the token. `json.dumps` and `str` of it do.
+        """
         return {**self._options, TOKEN: self._client.access.given}
 
     def snapshot(self) -> CatalogSnapshot:
@@ -225,10 +228,12 @@ class UnityCatalog(Catalog):
         )
         try:
             self._client.create(name, _stated(done.snapshot, place, is_managed=location is None))
-        except AlreadyExistsError:  # Another process took the name meanwhile.
+        except RefusedError as refused:
+            made = done.snapshot.metadata.id
             with suppress(TxlogError):
-                discard_new_log(store)
-            raise
+                if self._is_free(refused.error, name, place):
+                    discard_new_log(store, made)
+            raise refused.error from None
         return self.table(name)
 
     def register(
@@ -257,7 +262,10 @@ class UnityCatalog(Catalog):
             )
         access = UnityTable(self._client, name, None, place, "anybody", is_new=False)
         snapshot = load_snapshot(open_store(place, {**self._options, UNITY: access}))
-        self._client.create(name, _stated(snapshot, place, is_managed=False))
+        try:
+            self._client.create(name, _stated(snapshot, place, is_managed=False))
+        except RefusedError as refused:
+            raise refused.error from None
         return self.table(name)
 
     def drop(self, name: str) -> None:
@@ -334,18 +342,29 @@ class UnityCatalog(Catalog):
 
     # -------------------------------------------------------------------------------------------
 
+    def _is_free(self, refused: TxlogError, name: str, place: str) -> bool:
+        """Return whether nobody registered the place of a table that the server refused.
+
+        A table that the token may not see may have it, so a conflict must be about the name.
+        """
+        is_taken = isinstance(refused, AlreadyExistsError)
+        return not (is_taken and name not in self) and not self._client.has_at(place)
+
     def _info(self, name: str) -> TableInfo:
         return self._client.table(self._name(name))
 
     def _name(self, name: str) -> str:
-        """Return `schema.table`; raise if a name is none."""
-        steps = require_name(name).split(".")
+        """Return `schema.table`; raise if a name is none.
+
+        The server decides which names tables may have, except for those that no address has.
+        """
+        steps = (name if isinstance(name, str) else require_name(name)).split(".")
         if (
             len(steps) == 3
             and steps[0].casefold() == self._client.access.address.catalog.casefold()
         ):
             steps = steps[1:]
-        if len(steps) != 2:
+        if len(steps) != 2 or not all(map(is_step, steps)):
             raise InvalidInputError(
                 argument="name",
                 reason=f"{name!r} is not the name of a table in Unity Catalog",

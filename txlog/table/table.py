@@ -15,6 +15,7 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     LogCorruptError,
+    NotFoundError,
     UnsupportedFeatureError,
     clean_after,
     require_flags,
@@ -224,7 +225,10 @@ class Table(Handle, RowVerbs):
         """
         from txlog.verbs.create import existing
 
-        store = open_store(uri, storage_options)
+        try:
+            store = open_store(uri, storage_options)
+        except NotFoundError:  # A catalog has no such table.
+            return False
         try:
             return existing(store) is not None
         except LogCorruptError:

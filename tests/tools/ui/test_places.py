@@ -9,7 +9,7 @@ import pytest
 
 import txlog
 from txlog import Catalog
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.tools.cli.tables import shown, use_catalog
 from txlog.tools.ui.places import Places
 
@@ -142,3 +142,32 @@ def test_what_the_command_shows(catalog: Catalog, tmp_path: Path) -> None:
             shown([database])
     finally:
         use_catalog(None)
+
+
+def test_tables_that_cannot_be_opened_are_rows_with_the_reason(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog does not open one of them, and another process drops another one."""
+
+    def location_of(self: Catalog, name: str) -> str:
+        if name == "people":
+            reason = "a storage without credentials"
+            raise UnsupportedFeatureError(path=name, features=("dbfs",), reason=reason)
+        if name == "sales.orders":
+            raise NotFoundError(path=name, reason="it was dropped")
+        return original(self, name)
+
+    original = Catalog.location_of
+    monkeypatch.setattr(Catalog, "location_of", location_of)
+    client = client_of(catalog)
+    found = client.get("/")
+    assert found.status_code == 200
+    assert "a storage without credentials" in found.text
+    home = links(found.text)
+    assert "sales.orders" not in home
+    assert client.get(home["sales.eu.orders"]).status_code == 200
+    assert client.get(home["people"]).status_code == 400
+    monkeypatch.undo()
+    home = links(client.get("/").text)
+    assert client.get(home["people"]).status_code == 200
+    assert "sales.orders" in home

@@ -126,6 +126,11 @@ def is_address(text: object) -> bool:
     return isinstance(text, str) and text.partition("://")[0].lower() in SCHEMES and "://" in text
 
 
+def is_step(text: str) -> bool:
+    """Return whether a text can be the name of a catalog, a schema or a table in an address."""
+    return _STEP.fullmatch(text) is not None
+
+
 def parse_address(text: str) -> Address:
     """Parse `uc://host[:port]/catalog`, also with a table: `/schema.table` or `/schema/table`.
 
@@ -141,7 +146,7 @@ def parse_address(text: str) -> Address:
     is_fit = (
         found is not None and int(found["port"] or 1) in range(1, 65536) and _is_host(found["name"])
     )
-    if not is_fit or len(steps) not in (1, 3) or not all(map(_STEP.fullmatch, steps)):
+    if not is_fit or len(steps) not in (1, 3) or not all(map(is_step, steps)):
         raise InvalidInputError(
             argument="uri",
             reason=f"{without_secrets(text)!r} is not an address of Unity Catalog",

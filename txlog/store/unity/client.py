@@ -23,6 +23,7 @@ from txlog.base.errors import (
     not_installed,
 )
 from txlog.store.cloud_options import without_options
+from txlog.store.places import same_place
 from txlog.store.unity.address import VARIABLES, Access
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class TableInfo(Model):
     storage_location: str | None = None
     table_id: str | None = None
     properties: dict[str, str] = {}
+    comment: str | None = None
     created_at: int | None = None
 
 
@@ -161,6 +163,14 @@ class ForbiddenError(StoreError):
     """The server does not allow the request to the owner of the token."""
 
 
+class RefusedError(Exception):
+    """The server surely did not do what was asked; `error` is what a caller gets to know."""
+
+    def __init__(self, error: TxlogError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class LostError(Exception):
     """No answer came.
 
@@ -207,6 +217,8 @@ class Client(NamedTuple):
         ------
         LostError
             There is no answer.
+        StoreError
+            No request to such a host can be made.
         """
         token = self.access.token
         headers = {"Accept": "application/json"}
@@ -219,7 +231,7 @@ class Client(NamedTuple):
             answer = http.request(method, url, params=query, json=body, headers=headers)
         except (httpx.InvalidURL, ValueError) as error:  # Such as a name that no host can have.
             reason = f"no request can be made: {type(error).__name__}"
-            raise LostError(self.failed(method, url, reason, UNREACHABLE), is_sent=False) from None
+            raise self.failed(method, url, reason, UNREACHABLE) from None
         except httpx.HTTPError as error:
             is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = f"{type(error).__name__}: {error}".strip(": ")
@@ -353,6 +365,14 @@ class Client(NamedTuple):
         for page in self._pages("/tables", TablePage, {**query, "max_results": _PAGE}):
             yield from page.tables
 
+    def has_at(self, location: str) -> bool:
+        """Return whether a table of the catalog is at a location; errors as for `ask`."""
+        return any(
+            one.storage_location is not None and same_place(one.storage_location, location)
+            for schema in self.schemas()
+            for one in self.tables(schema)
+        )
+
     def table(self, name: str) -> TableInfo:
         """Return a table by the name `schema.table`; errors as for `ask`."""
         return self.ask("GET", "/tables/{name}", TableInfo, name=self.full_name(name))
@@ -370,8 +390,9 @@ class Client(NamedTuple):
 
         Raises
         ------
-        AlreadyExistsError
-            The catalog has a table of this name.
+        RefusedError
+            The server refuses it. With `AlreadyExistsError`, the catalog has a table of this name
+            or at this place.
         StoreError
             As for `ask`.
         """
@@ -382,8 +403,8 @@ class Client(NamedTuple):
             if found.is_success:
                 return self.parsed("POST", url, found, TableInfo)
             error = self.refused("POST", url, found)
-            if found.status < 500:
-                raise error
+            if found.status < 500 and found.status != 408:
+                raise RefusedError(error)
         except LostError as lost:
             error = lost.error
         except StoreError as damaged:

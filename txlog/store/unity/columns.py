@@ -27,7 +27,8 @@ _NAMES = {
 }  # fmt: skip
 TABLE_ID = "io.unitycatalog.tableId"
 """The property of a managed table with its id in the catalog."""
-_KEPT = ("delta.feature.", "delta.minReaderVersion", "delta.minWriterVersion")
+_OF_PROTOCOL = ("delta.feature.", "delta.minReaderVersion", "delta.minWriterVersion")
+_OF_CATALOG = ("delta.lastUpdateVersion", "delta.lastCommitTimestamp")
 
 
 def columns_of(schema: str, partition_by: Sequence[str]) -> list[dict[str, Any]]:
@@ -60,7 +61,8 @@ def properties_of(
 ) -> dict[str, str]:
     """Return the properties of a table in the catalog.
 
-    They are those of its metadata, and the protocol in the form of properties.
+    They are those of its metadata, the protocol in the form of properties, and those that only the
+    catalog has.
 
     Parameters
     ----------
@@ -70,14 +72,19 @@ def properties_of(
         The properties that the catalog has.
     """
     if protocol is None:
-        stated = {name: value for name, value in known.items() if name.startswith(_KEPT)}
+        stated = {name: value for name, value in known.items() if name.startswith(_OF_PROTOCOL)}
     else:
         names = {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
         stated = {f"delta.feature.{name}": "supported" for name in sorted(names)}
         stated["delta.minReaderVersion"] = str(protocol["minReaderVersion"])
         stated["delta.minWriterVersion"] = str(protocol["minWriterVersion"])
-    given = {name: value for name, value in configuration.items() if value is not None}
-    return {**stated, **given}
+    kept = {name: known[name] for name in _OF_CATALOG if name in known}
+    given = {
+        name: value
+        for name, value in configuration.items()
+        if value is not None and not name.startswith(_OF_PROTOCOL)
+    }
+    return {**kept, **given, **stated}
 
 
 def _kind(kind: DataType) -> str:

@@ -27,7 +27,7 @@ from txlog.store.catalog_database import (
     UnknownAnswerError,
 )
 from txlog.store.unity.client import LATER, TRIES, Empty, LostError, Model, Response, pause
-from txlog.store.unity.columns import columns_of, properties_of
+from txlog.store.unity.columns import TABLE_ID, columns_of, properties_of
 from txlog.store.unity.tables import UnityTable
 
 _PATH = "/delta/preview/commits"
@@ -242,20 +242,46 @@ class UnityCommits:
         return body
 
     def _metadata(self, changed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the catalog has to know of a commit that changes the metadata."""
-        known = self.table.client.table(self.table.name).properties
+        """Return what the catalog has to know of a commit that changes the metadata.
+
+        Raises
+        ------
+        NotFoundError
+            The name is that of another table now, so nothing tells what the catalog knows.
+        InvalidInputError
+            It changes the table's id in the catalog.
+        """
+        info = self.table.client.table(self.table.name)
+        if info.table_id != self.table.table_id:
+            full = self.table.client.full_name(self.table.name)
+            raise NotFoundError(
+                path=self.table.address,
+                reason=f"{full} is another table now, so the metadata of the one that was opened "
+                "cannot be changed by this name",
+                remedy="Open the table by the name that it has now",
+            )
+        known = info.properties
         metadata = changed.get("metaData")
         if metadata is None:
             # Only the protocol changes: the other properties stay as they are.
             return {"properties": {"properties": properties_of(known, changed["protocol"], known)}}
-        stated = properties_of(metadata.get("configuration", {}), changed.get("protocol"), known)
+        configuration = metadata.get("configuration", {})
+        if TABLE_ID in known and configuration.get(TABLE_ID) != known[TABLE_ID]:
+            raise InvalidInputError(
+                argument="properties",
+                field=TABLE_ID,
+                reason="the property is the id by which the catalog knows the table",
+                remedy="Leave it as it is",
+            )
+        stated = properties_of(configuration, changed.get("protocol"), known)
         columns = columns_of(metadata["schemaString"], metadata.get("partitionColumns", ()))
         found: dict[str, Any] = {
             "schema": {"columns": columns},
             "properties": {"properties": stated},
         }
-        if metadata.get("description") is not None:
-            found["description"] = metadata["description"]
+        description = metadata.get("description")
+        if description is not None or info.comment:  # An empty one takes the known one away.
+            found["description"] = description or ""
         return found
 
 

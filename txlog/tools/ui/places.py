@@ -93,6 +93,7 @@ class Places:
         self._versions = Cache(_MOST_KEPT)
         self._datasets = Cache(_MOST_KEPT)
         self.reports = Cache(_MOST_KEPT)
+        self._refused: dict[str, TxlogError] = {}  # Why the catalog does not open a table.
         self.damages: dict[str, LogCorruptError] = {}  # Why the latest version cannot be opened.
         self.is_complete = True  # False: there are more folders than were listed.
 
@@ -155,9 +156,20 @@ class Places:
         if self._catalog is None:
             return []
         rows = self._catalog.tables()
+        found: list[Place] = []
+        refused: dict[str, TxlogError] = {}
         names: list[str] = rows["name"].to_pylist()
-        places = (place_of(self._catalog.location_of(name), name) for name in names)
-        return [replace(place, is_named=True) for place in places]
+        for name, location in zip(names, rows["location"].to_pylist(), strict=True):
+            try:
+                place = place_of(self._catalog.location_of(name), name)
+            except NotFoundError:  # It was dropped meanwhile.
+                continue
+            except TxlogError as error:
+                place = place_of(location, name)
+                refused[place.key] = error
+            found.append(replace(place, is_named=True))
+        self._refused = refused
+        return found
 
     def namespaces(self) -> list[str]:
         """Return the namespaces of the catalog, ascending."""
@@ -240,6 +252,8 @@ class Places:
 
         Pages share the table, so do not refresh it.
         """
+        if place.key in self._refused:
+            raise self._refused[place.key]
         newest = self._newest.get(place.key, lambda: self._sound(place), _is_newest)
         if version is None or version == newest.version:
             return newest
