@@ -445,9 +445,9 @@ class Catalog:
             if isinstance(error, NotFoundError):
                 return []
             error.remedy = (
-                "All other dropped tables were purged. If nobody needs the files in "
-                f"{row.location}, delete this folder and purge again. Else bring the table back "
-                "with the catalog's method undrop, and repair it"
+                "The purge went on with the other tables. If nobody needs the files in "
+                f"{row.location}, delete this folder and purge again. Else restore the file of "
+                "the log from a copy"
             )
             raise
         if not is_same or catalog_of(snapshot) not in (None, self._id) or clones_of(snapshot):
