@@ -283,7 +283,10 @@ def test_blocks_go_by_the_bytes_of_rows(tmp_path: Path) -> None:
         ({"position": 1.0}, "its position is 1.0"),
         ({"seed": 4}, "its seed is 4, this loader's 1"),
         ({"more": 1}, "a state has the fields"),
-        ({"fingerprint": "0" * 16}, "the table, its version, the predicate, the weights, or"),
+        (
+            {"fingerprint": "0" * 16},
+            "the table, its version, the predicate, the function of rows, the weights,",
+        ),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(
@@ -309,7 +312,10 @@ def test_what_differs_is_said(table: txlog.Table, tmp_path: Path) -> None:
 
     refused(made(table, version=1), "it is of version 1, this loader reads version 2")
     refused(made(table, shuffle=None), "it is of a loader without shuffling")
-    refused(made(table, where="id > 1"), "the table, its version, the predicate, the weights, or")
+    refused(
+        made(table, where="id > 1"),
+        "the table, its version, the predicate, the function of rows, the weights,",
+    )
     refused(made(table, shuffle=Shuffle(seed=1, lanes=8, window_rows=8, block_rows=16)), "lanes")
     copy = txlog.write(str(tmp_path / "copy"), table)
     refused(made(copy), "the table, its version, the predicate")

@@ -106,7 +106,8 @@ class Mixture(Batches):
         What happens to the last rows of an epoch if they are too few for a batch of each rank:
         `drop` leaves them out, `short` returns shorter batches.
     transform, processes, epochs
-        As for `Loader`; the loaders have none of their own.
+        As for `Loader`. Those of the loaders, and their `even`, have no effect; a `transform` of
+        theirs is refused.
 
     Raises
     ------

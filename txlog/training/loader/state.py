@@ -59,8 +59,8 @@ class Identity:
                 if one.fingerprint == fingerprint:
                     return self._said(version, without)
         return (
-            "the table, its version, the predicate, the weights, or the shuffle's numbers of lanes "
-            "and rows differ"
+            "the table, its version, the predicate, the function of rows, the weights, the "
+            "windows, or the shuffle's numbers of lanes and rows differ"
         )
 
     def _said(self, version: int, without: Sequence[str]) -> str:
