@@ -28,6 +28,7 @@ from txlog.base.errors import (
 )
 from txlog.store.open import open_store
 from txlog.store.unity.address import VARIABLES, Address, parse_address
+from txlog.store.unity.tables import as_text
 
 
 @pytest.mark.spec("CAT-18")
@@ -159,6 +160,23 @@ def test_a_token_is_needed_and_never_shown(
     monkeypatch.setenv(VARIABLES[0], "dapi-of-another-server")  # It counts before the others.
     with pytest.raises(StoreError, match="401"):
         Catalog(stub.address)
+
+
+@pytest.mark.spec("CAT-19")
+def test_other_programs_get_the_address_and_the_token_of_a_table_for_it_alone(
+    stub: Stub, unity: Catalog, tmp_path: Path
+) -> None:
+    external(stub, "a.t", (1, 1))
+    store = unity.table("a.t")._context.store
+    options = {**store.options, "region": "x"}
+    own = {"token": TOKEN, "region": "x"}
+    address = f"{stub.address}/a.t"
+    assert as_text(store.root, options) == (address, own)
+    assert as_text(f"{stub.address}/a.u", options) == (f"{stub.address}/a.u", own)
+    for place in (str(tmp_path / "other"), f"{store.root}/inside", "uc://elsewhere/main/a.t"):
+        assert as_text(place, options) == (place, {"region": "x"})
+    given = {**unity.storage_options(), "region": "x"}
+    assert as_text(address, given) == (address, own)
 
 
 ODD_TOKENS = [

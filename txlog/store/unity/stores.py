@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.store.base import ForwardingStore, Put, Store
 from txlog.store.cloud_options import UNITY
 from txlog.store.managed import ManagedStore
 from txlog.store.places import is_within, same_place
 from txlog.store.unity.commits import UnityCommits
-from txlog.store.unity.tables import UnityTable
+from txlog.store.unity.tables import UnityTable, root_of
 
 
 def options_at(place: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +27,7 @@ def options_at(place: str, options: Mapping[str, Any]) -> dict[str, Any]:
         The option was not made by the catalog.
     """
     table = _table_of(options)
-    if is_within(_root_of(table.location), _root_of(place)):
+    if is_within(root_of(table.location), root_of(place)):
         return dict(options)
     return {name: value for name, value in options.items() if name != UNITY}
 
@@ -45,7 +43,7 @@ def through(store: Store) -> Store:
         The option was not made by the catalog.
     """
     table = _table_of(store.options)
-    if not same_place(_root_of(table.location), store.root):
+    if not same_place(root_of(table.location), store.root):
         return store
     if table.commits == "nobody":
         return _Unwritten(store)
@@ -64,14 +62,6 @@ def _table_of(options: Mapping[str, Any]) -> UnityTable:
             remedy="Open the table by its address: uc://host/catalog/schema.table",
         )
     return table
-
-
-def _root_of(place: str) -> str:
-    """Return a place as the root of its store: decoded, and absolute on the local disk."""
-    if is_file_uri(place):
-        return file_path(place, decode=True)
-    is_local = scheme_of(place) in (None, "file")
-    return os.path.abspath(os.path.expanduser(place)) if is_local else place
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -10,10 +11,11 @@ from typing import Any, Literal
 
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, StoreError, UnsupportedFeatureError
-from txlog.base.uris import scheme_of
+from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.store.base import kind_of
 from txlog.store.cloud_options import UNITY
-from txlog.store.unity.address import TOKEN, Secret, access_of
+from txlog.store.places import same_place
+from txlog.store.unity.address import TOKEN, Secret, access_of, is_address
 from txlog.store.unity.client import Client, Credentials, ForbiddenError, TableInfo
 
 MANAGED, EXTERNAL = "MANAGED", "EXTERNAL"
@@ -184,15 +186,30 @@ def find(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def as_text(place: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return a place and its options for another program, as texts.
 
-    A table of Unity Catalog is named by its address, and the token is shown: keep it secret.
+    A table of Unity Catalog is named by its address, and the token is shown: keep it secret. With
+    the options of another table, a place remains as it is.
     """
     table: UnityTable | None = options.get(UNITY)
     if table is None and TOKEN not in options:
         return place, options
     rest = {name: value for name, value in options.items() if name not in (UNITY, TOKEN)}
-    secret: Secret = options[TOKEN] if table is None else table.client.access.given
-    token = {"token": secret.reveal()} if secret.reveal() else {}
-    return place if table is None else table.address, {**rest, **token}
+    secret: Secret = options.get(TOKEN, Secret())
+    if table is not None:
+        if not is_address(place):
+            if not same_place(root_of(table.location), place):
+                return place, rest
+            place = table.address
+        access, _ = access_of(place, {TOKEN: secret})
+        secret = access.with_token_of(table.client.access).given
+    return place, {**rest, **({"token": secret.reveal()} if secret else {})}
+
+
+def root_of(place: str) -> str:
+    """Return a place as the root of its store: decoded, and absolute on the local disk."""
+    if is_file_uri(place):
+        return file_path(place, decode=True)
+    is_local = scheme_of(place) in (None, "file")
+    return os.path.abspath(os.path.expanduser(place)) if is_local else place
 
 
 def is_delta(info: TableInfo) -> bool:
