@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog import spark_ext
 from txlog.base.errors import CommitConflictError, InvalidInputError, TxlogError
 from txlog.spark_ext import DeltaTable, create_view, read, sql, write
 from txlog.spark_ext.writes.own_reads import _Relation, _version, version_read
@@ -198,6 +199,28 @@ def test_the_caller_says_what_rows_are_computed_from(
     found = outcome(lambda: writer.save(str(place)))
     assert found == ("done" if stated == "nothing" else "conflict")
     assert kept(place) == (found == "conflict")
+
+
+def test_frames_keep_rows_of_another_writer_in_the_verbs_of_python(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    table = txlog.write(path, pa.table({"id": [1, 2]}))
+    old = spark_ext.read(spark, path).where("id > 1")
+    table.append(pa.table({"id": [3]}))
+    ways: list[Callable[..., Any]] = [
+        lambda **more: txlog.Table(path).overwrite(old, **more),
+        lambda **more: spark_ext.table(spark, path).overwrite(old, **more),
+        lambda **more: txlog.write(path, old, mode="overwrite", **more),
+    ]
+    for way in ways:
+        with pytest.raises(CommitConflictError):
+            way()
+        assert sorted(txlog.Table(path).to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    ways[0](computed_from=table.refresh().version)
+    assert txlog.Table(path).to_arrow()["id"].to_pylist() == [2]
+    txlog.write(path, spark_ext.read(spark, path).selectExpr("id + 1 AS id"), mode="overwrite")
+    assert txlog.Table(path).to_arrow()["id"].to_pylist() == [3]
 
 
 def test_what_is_stated_counts_for_the_function_too(spark: "SparkSession", place: Path) -> None:

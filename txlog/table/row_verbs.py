@@ -12,6 +12,7 @@ from txlog.base.errors import (
     named_for_callers,
     require_whole,
 )
+from txlog.base.frames import frames_of
 
 if TYPE_CHECKING:
     from txlog.base.frames import Frames
@@ -116,8 +117,15 @@ class RowVerbs(ABC):
         return None
 
     def _version_read(self, data: Any) -> int | None:
-        """Return the version of this table that data reads, if workers of an engine write it."""
-        return None
+        """Return the version of this table that data reads, if it is a frame of an engine."""
+        frames = frames_of(data)
+        if frames is None:
+            return None
+        return frames.version_read(data, self._context.store, self._log_version())
+
+    def _log_version(self) -> int:
+        """Return the version of the log that frames read now."""
+        return self._latest().version
 
     def _named(self) -> AnyAppVersion | None:
         """Return what names the next operation's rows in a quarantine, if workers write them."""
@@ -289,7 +297,8 @@ class RowVerbs(ABC):
             The version of this table from whose rows the data is computed, such as
             `t.version` for a filter of `t.scan()`. If another writer has changed rows that are
             replaced since then, the call raises `CommitConflictError`, because the overwrite would
-            undo that. None: the data replaces the rows of every version.
+            undo that. None: the data replaces the rows of every version, but a frame of Spark those
+            of the version that it reads.
 
         The other arguments and the errors are those of `append`.
         """

@@ -63,11 +63,10 @@ class TableTransaction(RowVerbs):
         return frames_of(data) if is_shared else None
 
     def _version_read(self, data: Any) -> int | None:
-        frames = self._frames_of(data)
-        if frames is None or self._is_recorded:
-            return None
-        # A frame reads versions of the log, and never what this transaction has changed.
-        return frames.version_read(data, self._context.store, self.operation.first.version)
+        return None if self._is_recorded else super()._version_read(data)
+
+    def _log_version(self) -> int:
+        return self.operation.first.version  # Nobody reads what this transaction has changed.
 
     def _named(self) -> AnyAppVersion | None:
         return self.operation.next_part_of(self._txn)
