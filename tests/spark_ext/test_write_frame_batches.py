@@ -220,8 +220,8 @@ def test_write_has_its_batches_so(
     seen = tmp_path / "seen"
     writing = by_frame._writing
 
-    def telling(target: "Target", names: list[str] | None) -> Any:
-        write_files = writing(target, names)
+    def telling(target: "Target", *rest: Any) -> Any:
+        write_files = writing(target, *rest)
 
         def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

@@ -210,7 +210,7 @@ def test_a_fork_does_not_wait_for_threads_of_its_parent(tmp_path: Path) -> None:
         reading = pool.submit(read_all, store, "a")
         time.sleep(1.3)  # It knows the size, and waits for the part.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # A fork beside a thread.
+            warnings.simplefilter("ignore")  # A fork beside threads; lance warns, too.
             child = multiprocessing.get_context("fork").Process(target=read_all, args=(store, "a"))
             child.start()
         child.join(30)

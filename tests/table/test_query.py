@@ -1,6 +1,7 @@
 """SQL over tables with both engines; the magic of notebooks, and values in notebooks."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,10 @@ def test_the_engine_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def shell() -> Any:
+def shell(monkeypatch: pytest.MonkeyPatch) -> Any:
     testing = pytest.importorskip("IPython.core.interactiveshell")
+    # It puts a module of its own into the place of the main one; then nothing can be spawned.
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     made = testing.InteractiveShell()
     made.history_manager.enabled = False
     made.run_line_magic("load_ext", "txlog")

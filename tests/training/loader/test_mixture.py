@@ -316,7 +316,7 @@ def test_processes_within_forked_and_daemonic_processes() -> None:
         answers = context.SimpleQueue()
         child = context.Process(target=listed, args=(loader, answers), daemon=is_daemon)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # A fork beside threads.
+            warnings.simplefilter("ignore")  # A fork beside threads; lance warns, too.
             child.start()
         child.join(60)
         assert child.exitcode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -42,8 +41,10 @@ class Processes:
             raise InvalidInputError(
                 argument="processes", reason="they call transform, which was not given"
             )
+        from multiprocessing.reduction import ForkingPickler  # Slow to import.
+
         try:
-            pickle.dumps(function)
+            ForkingPickler.dumps(function)
         except Exception as error:
             raise _not_importable(str(error)) from error
         main = sys.modules["__main__"]
@@ -110,9 +111,10 @@ def _called(function: Callable[[Any], Any], value: Any) -> tuple[Any, Exception 
         return function(value), None
     except Exception as error:
         try:
-            pickle.loads(pickle.dumps(error))
+            reduced: Any = error.__reduce__()
+            reduced[0](*reduced[1])
         except Exception:
-            # Some errors cannot be made again from their arguments.
+            # It cannot be made again from its arguments, as the caller's process would do.
             error = RuntimeError(f"{type(error).__name__}: {error}")
         return None, error
 

@@ -60,7 +60,7 @@ class Windows:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
                 raise InvalidInputError(
-                    argument=f"windows.{name}",
+                    argument=name,
                     reason=f"a whole number from 1 was expected, not {value!r}",
                 )
         names = (self.by,) if isinstance(self.by, str) else self.by or ()
@@ -78,7 +78,7 @@ class Windows:
             is_fit = gap is None or (is_number and isfinite(gap) and gap >= 0)
         if not is_fit:
             raise InvalidInputError(
-                argument="windows.max_gap",
+                argument="max_gap",
                 reason=f"a number or duration from 0 was expected, not {gap!r}",
             )
 
