@@ -82,7 +82,7 @@ def test_an_address_opens_a_table_everywhere(stub: Stub, unity: Catalog) -> None
     txlog.write(again, rows((2, 20)), mode="append", storage_options={"token": TOKEN})
     assert txlog.Table.exists(again, {"token": TOKEN})
     query = "SELECT sum(v) AS v FROM sales.orders"
-    assert unity.sql(query).to_pylist() == [{"v": 30}]  # type: ignore[union-attr]
+    assert unity.sql(query).to_pylist() == [{"v": 30}]  # type: ignore[union-attr]  # A query gives rows.
     assert txlog.sql(query, unity.snapshot()).to_pylist() == [{"v": 30}]
     unity.sql("DELETE FROM sales.orders WHERE id = 1")
     assert content(unity.table("sales.orders")) == [(2, 20)]
@@ -496,7 +496,7 @@ def test_credentials_are_renewed_while_a_table_is_open(
     table = txlog.write(address, rows((1, 1)), storage_options={**options, "token": TOKEN})
     for number in range(2, 5):
         known = [grant.key for grant in stub.grants]
-        time.sleep(0.5)  # All of them end.
+        time.sleep(0.5)  # Longer than any of these credentials is valid.
         proxy.signed.clear()
         table.append(rows((number, number)))
         fresh = [grant.key for grant in stub.grants if grant.key not in known]

@@ -76,7 +76,7 @@ ASK: dict[str, Callable[[ManagedStore], object]] = {
 
 @pytest.mark.spec("CAT-14")
 def test_a_version_is_published_after_the_one_before_it(catalog: Catalog) -> None:
-    """Who reads by path never sees a gap, although whoever had to publish version 3 failed."""
+    """If publishing version 3 failed, readers by path do not see version 4 without it."""
     store = unpublished(catalog)
     proposed = store.stage(4, store.inner.read(log_path(commit_name(2))))
     with pytest.raises(StoreError, match="version 4 is to be published, but the version before"):

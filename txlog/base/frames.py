@@ -63,5 +63,5 @@ def is_frame(data: object) -> bool:
 
 
 def frames_of(data: object) -> Frames | None:
-    """Return what an engine does with a frame; None for other data, or without the engine."""
+    """Return the functions of an engine for its frames; None if no engine has such data."""
     return _loaders[0]() if _loaders and is_frame(data) else None

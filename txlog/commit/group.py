@@ -143,7 +143,7 @@ class Companions:
     _offers: dict[str, list[Companion]] = field(default_factory=dict)
 
     def update(self, members: Sequence[Member]) -> None:
-        """Take what the members offer now."""
+        """Replace the companions by those that the members offer now."""
         offers: dict[str, list[Companion]] = {}
         for member in members:
             for one in member.offered:

@@ -168,7 +168,7 @@ def branch_id(store: Store) -> str | None:
 
 
 def other_branch(id: str | None, store: Store) -> str | None:
-    """Say what has versions of its own and a store does not show; None: the store shows it.
+    """Name the branch or table of an id, and that of a store, if they differ; else None.
 
     `id` is that of a branch, or None for the table itself.
     """

@@ -128,7 +128,7 @@ class RowVerbs(ABC):
         return self._latest().version
 
     def _named(self) -> AnyAppVersion | None:
-        """Return what names the next operation's rows in a quarantine, if workers write them."""
+        """Return the name of the next operation's rows in a quarantine, if workers write them."""
         return None
 
     def _files_of(

@@ -272,7 +272,7 @@ class BatchWriter(DataSourceArrowWriter):
             commit_files(target, adds, txn, quarantine=kept)
 
     def _named(self, setting: Callable[[str], str | None]) -> AppVersion | None:
-        """Return what names the rows that do not fit: the version of the write's application."""
+        """Return the application version that names the rows in the quarantine."""
         if self.target.refused is None:
             return None
         from txlog.spark_ext.transactions import in_settings

@@ -86,7 +86,7 @@ class SparkFrames:
 
 
 def frames() -> Frames:
-    """Return what Spark does with frames."""
+    """Return the functions of Spark for its frames."""
     return SparkFrames()
 
 

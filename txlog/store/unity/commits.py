@@ -162,7 +162,7 @@ class UnityCommits:
         raise lost
 
     def _decided(self, one: Proposed, answer: Response) -> Ratification | None:
-        """Return what an answer decides; None if it does not."""
+        """Return the decision that an answer states; None if it states none."""
         if answer.is_success:
             try:
                 self.table.client.parsed("POST", self.table.client.url(_PATH), answer, Empty)
@@ -242,7 +242,7 @@ class UnityCommits:
         return body
 
     def _metadata(self, changed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the catalog has to know of a commit that changes the metadata.
+        """Return the facts for the catalog of a commit that changes the metadata.
 
         Raises
         ------

@@ -61,7 +61,7 @@ class UnityTable:
         return (self.client, self.name, self.table_id, self.location, self.is_new)
 
     def provider(self, kind: str) -> Callable[[], dict[str, Any]]:
-        """Return what gives obstore credentials, and new ones before they expire.
+        """Return a provider of credentials for obstore, which renews them before they expire.
 
         The first credentials are asked for now.
 

@@ -103,11 +103,7 @@ def permutation(count: int, *seeds: int) -> Numbers:
     key = _START
     for seed in seeds:
         key = mixed(key ^ seed)
-    words = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
-    for shift, factor in _STEPS:
-        words ^= words >> np.uint64(shift)
-        words *= np.uint64(factor)
-    words ^= words >> np.uint64(_LAST_SHIFT)
+    words = _words(count, np.array(key, np.uint64))
     # NumPy sorts 16-bit numbers by radix, in a third of the time. Two such sorts order 32 bits,
     # which are almost always enough.
     order = np.argsort((words >> np.uint64(32)).astype(np.uint16), kind="stable")
@@ -122,12 +118,17 @@ def permutations(count: int, seed: int, numbers: range) -> Numbers:
     """Return `permutation(count, seed, number)` for each number, as the rows of an array."""
     start = mixed(_START ^ seed)
     keys = np.array([mixed(start ^ number) for number in numbers], np.uint64)
-    words = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + keys[:, None]
+    return np.argsort(_words(count, keys[:, None]), axis=1)
+
+
+def _words(count: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the words by which the numbers below `count` are sorted, for each key."""
+    words = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + keys
     for shift, factor in _STEPS:
         words ^= words >> np.uint64(shift)
         words *= np.uint64(factor)
     words ^= words >> np.uint64(_LAST_SHIFT)
-    return np.argsort(words, axis=1)
+    return words
 
 
 def mixed(word: int) -> int:
