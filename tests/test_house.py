@@ -57,6 +57,7 @@ ONLY_IN = {
     "duckdb": {"table"},
     "IPython": {"table"},
     "PIL": {"training.loader", "training.datasets"},
+    "datasets": {"training.datasets"},
     "grpc": {"training.service"},
     "google": {"training.service"},
     "httpx": {"training.service", "store"},

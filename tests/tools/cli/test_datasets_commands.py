@@ -116,6 +116,22 @@ def test_what_is_wrong_is_said(shell: Shell, tmp_path: Path) -> None:
     assert "no commit of 1 has a=b" in shell("prepare", "seven", "--tag", "a=b", code=2)
 
 
+def test_examples_are_exported_for_other_tools(shell: Shell, tmp_path: Path) -> None:
+    shell("create", "intents", str(tmp_path / "1.csv"), "--type", "TEXT_INTENT")
+    made = shell.json("prepare", "intents")["version_hash"]
+    paths = shell.json("export", "intents", made, "--to", str(tmp_path / "tars"))
+    assert [Path(path).name for path in paths] == ["00000.tar"]
+    shell("create", "again", str(tmp_path / "tars"), "--type", "TEXT_INTENT")
+    digests = [shell.json("show", name)["commits"][0]["digest"] for name in ("intents", "again")]
+    assert digests[0] == digests[1]
+    told = shell("export", "intents", made, "--form", "huggingface", "--to", str(tmp_path / "hf"))
+    assert "1 files" in told
+    assert "must have no files" in shell("export", "intents", made, "--to", str(tmp_path), code=1)
+    assert "was expected" in shell(
+        "export", "intents", made, "--form", "lmdb", "--to", str(tmp_path / "x"), code=2
+    )
+
+
 def test_a_training_set_that_fails_ends_with_1(shell: Shell, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
     shell("create", "t", str(tmp_path / "a.parquet"))

@@ -168,6 +168,25 @@ def fetch(
 
 
 @datasets.command()
+def export(
+    root: Root,
+    name: Name,
+    version_hash: Annotated[
+        str, typer.Argument(metavar="HASH", help="The hash that prepare printed.")
+    ],
+    to: Annotated[str, typer.Option(help="A folder or URI that has no files.")],
+    form: Annotated[
+        str, typer.Option(help="webdataset, huggingface or imagefolder.")
+    ] = "webdataset",
+    wait: Annotated[float, typer.Option(help="The longest time to wait for it, in seconds.")] = 0,
+    json: Json = False,
+) -> None:
+    """Write the examples of a training set for other tools."""
+    paths = _dataset(root, name).fetch(version_hash, wait).export(to, form)
+    print_json(paths) if json else print_text(f"{len(paths)} files in {to}")
+
+
+@datasets.command()
 def diff(
     root: Root,
     name: Name,

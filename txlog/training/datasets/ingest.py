@@ -27,6 +27,7 @@ from txlog.extend import (
     open_store,
     table_above,
 )
+from txlog.training.datasets.formats import as_rows, rows_of
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, Sources, refused
 from txlog.training.datasets.types.base import DatasetType
@@ -69,7 +70,7 @@ def ingest(
     source
         A path or URI of a file, folder or prefix; of a table, with `@v3` for a version of it,
         unless there is a file or folder of this very name; a
-        `Table`; a Spark frame; or any Arrow data.
+        `Table`; a Spark frame; a data set of Hugging Face; or any Arrow data.
     store
         The store of the folder's root: large contents are stored in `files/` below it.
     columns
@@ -88,6 +89,8 @@ def ingest(
     """
     opened = _opened(kind, source, sources, limits, store)
     opened.columns = columns
+    if opened.data is None and getattr(kind, "as_rows", False):
+        as_rows(opened, limits)
     objects = StoredObjects(store)
     batches = _read(kind.read(opened, limits, objects))
     schema = kind.ingestion
@@ -123,7 +126,8 @@ def _opened(
     if module.startswith("pyspark."):
         frame = source.to_spark() if module.startswith("pyspark.pandas.") else source
         return _of_frame(frame, store)
-    return Source("", "the data", data=as_reader(source, "source"))
+    data = rows_of(source)
+    return Source("", "the data", data=as_reader(source, "source") if data is None else data)
 
 
 def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> Source:

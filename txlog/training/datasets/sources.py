@@ -114,7 +114,7 @@ class Source:
         """
         if self.given is not None:
             return (self.given,)
-        if self.data is not None:
+        if not self.files:
             return ()
         if not self.is_folder:
             return (Input(self.uri, digest=self.files[0].sha256),)

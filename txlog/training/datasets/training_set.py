@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,10 @@ from txlog.training.datasets.values import WHERE, Asked, Commit, Failure, Part, 
 from txlog.training.loader.splits import part_where
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txlog import Table
+    from txlog.extend import Store
     from txlog.training.datasets.lineage import Graph
     from txlog.training.loader.loader import Loader
 
@@ -109,6 +113,74 @@ class TrainingSet:
 
         return unpack(self.table().scan().to_batches(), folder, opened)
 
+    def export(
+        self,
+        place: str | os.PathLike[str],
+        form: str,
+        *,
+        shard_rows: int = 100_000,
+        shard_bytes: int = 256 << 20,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> list[str]:
+        """Write the examples for other tools, batch by batch, and return the paths of the files.
+
+        Numbers of labels become labels with names. If an error ends it, all files are removed.
+
+        Parameters
+        ----------
+        place
+            A folder or URI that has no files.
+        form
+            `webdataset`: tars. `huggingface`: Parquet files for `datasets.load_dataset`.
+            `imagefolder`: the images in a folder for each label.
+        shard_rows, shard_bytes
+            The most rows of a file, and the size after which it is finished, in bytes.
+        storage_options
+            As for `Table`, for the place.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such format, or the training set has not the form `parquet`.
+        AlreadyExistsError
+            The place has files.
+        NotFoundError
+            The training set is not made yet, or it cannot be made.
+        SchemaMismatchError
+            The format cannot hold a column or a value; the error names it.
+        """
+        from txlog.training.datasets.formats import export
+
+        return export(
+            self._samples(),
+            place,
+            form,
+            shard_rows=shard_rows,
+            shard_bytes=shard_bytes,
+            storage_options=storage_options,
+        )
+
+    def _samples(self) -> pa.RecordBatchReader:
+        """Return the examples with their contents, and with the names of labels as features."""
+        import pyarrow as pa
+
+        from txlog.base.arrow import pq
+        from txlog.training.datasets.formats.samples import as_samples
+        from txlog.training.datasets.prepare import opened_part
+        from txlog.training.datasets.types import stores_objects, type_of_rows
+
+        rows = self.table().scan().to_reader()
+        named = next((part for part in self.parts if part.name == "labels.parquet"), None)
+        classes = None
+        if named is not None:
+            with opened_part(named, self.storage_options) as opened:
+                classes = pq.read_table(pa.BufferReader(opened.read()))["label_name"].to_pylist()
+        stored = stores_objects(self.commits[0].type, rows.schema.names)
+        home = open_store(self._home(), self.storage_options) if stored else None
+        kind = getattr(type_of_rows(self.commits[0].type), "content_feature", None)
+        content_of = None if home is None else partial(_content_at, home)
+        return as_samples(rows, classes, kind, content_of)
+
     def content(self, digest: str) -> Part:
         """Return the URI of a content to which a row of the table refers in `uri`.
 
@@ -167,6 +239,14 @@ class TrainingSet:
             if self.state == "FAILED"
             else "Wait for it: fetch(version_hash, wait_s=60)",
         )
+
+
+def _content_at(home: Store, uri: str) -> bytes:
+    from txlog.training.datasets.aside import open_object
+
+    with open_object(home, uri) as opened:
+        content: bytes = opened.read()
+    return content
 
 
 def pick(

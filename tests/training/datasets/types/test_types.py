@@ -151,7 +151,7 @@ def test_texts_of_arrow_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (pa.table({"text": ["a"], "labels": [["x"]]}), "the data has no column utterance"),
+        (pa.table({"message": ["a"], "labels": [["x"]]}), "the data has no column utterance"),
         (
             pa.table({"utterance": ["a", None], "labels": ["x", "y"]}),
             "row 2 of the data has no utt",

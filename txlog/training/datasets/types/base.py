@@ -124,8 +124,10 @@ class DatasetType(Protocol):
     `version` is the version of the recipe by which training sets are made. Another recipe needs
     another version, because the same version hash must always give the same bytes. If the source is
     a folder with a table in it, a type with a true attribute `as_files` gets its files; other types
-    get the table's rows. A type that stores contents with `files` keeps their paths in the column
-    `uri` of its `ingestion`. Contents that no such column names are deleted after a day.
+    get the table's rows. A type with a true attribute `as_rows` gets files of a known format, such
+    as tars of WebDataset, as Arrow data; other types get the files. A type that stores contents
+    with `files` keeps their paths in the column `uri` of its `ingestion`. Contents that no such
+    column names are deleted after a day.
     """
 
     @property

@@ -18,6 +18,8 @@ from txlog.base.errors import SchemaMismatchError, not_installed, reason_of
 from txlog.base.threads import map_ahead
 from txlog.base.thresholds import Threshold
 from txlog.extend import is_litter
+from txlog.training.datasets.formats.image_folder import labelled, unique_name
+from txlog.training.datasets.formats.samples import as_images
 from txlog.training.datasets.limits import Limits, fault_of_step
 from txlog.training.datasets.sources import Source, refused
 from txlog.training.datasets.types.archive import member_content, opened_zip, write_zip
@@ -53,6 +55,7 @@ FORMATS = {
     "TIFF": (".tif", ".tiff"),
     "WEBP": (".webp",),
 }
+_ENDINGS = [ending[1:] for endings in FORMATS.values() for ending in endings]
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,18 @@ class _Raw:
 class ImageClass:
     """Images with labels: a zip, folder or prefix with a folder for each label.
 
-    Folders of labels have no folders in them. The type also accepts Arrow data with the columns
-    `label`, `content`, and `filename` or `path`. Pillow (extra `images`) decodes each image once,
+    Folders of labels have no folders in them. If a folder has a `metadata.csv` or `metadata.jsonl`
+    of Hugging Face, this names the files and their labels. The type also accepts Arrow data with
+    the columns `label`, `content`, and `filename` or `path`, data sets of Hugging Face with an
+    `Image`, and tars of WebDataset. Pillow (extra `images`) decodes each image once,
     so a damaged image is found now and not during the training.
     """
 
     name = "IMAGE_CLASS"
     version = 1
     aliases: tuple[str, ...] = ()
+    as_rows = True
+    content_feature = "Image"  # What the contents are to Hugging Face.
     ingestion = pa.schema(
         [
             pa.field("filename", pa.string(), nullable=False),
@@ -159,26 +166,27 @@ def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
         return
     if source.is_folder:
         kept = [file for file in source.files if not is_litter(file.name)]
-        for label, filename, file in _by_label(
-            ((file.name, file) for file in kept), source.name, limits
+        found = labelled(kept, source.name)
+        for label, filename, file in found or _by_folder(
+            ((file.name, file) for file in kept), source.name
         ):
             _require_size(file.name, file.size, limits)
             where = f"{file.name} in {source.name}"
+            label = _label(label, file.name, source.name, limits)
             yield _Raw(label, filename, where, file.size, file.content)
         return
     (file,) = source.files
     with opened_zip(file, limits) as (archive, members):
         named = ((one.filename, one) for one in members if not is_litter(one.filename))
-        for label, filename, member in _by_label(named, file.name, limits):
+        for label, filename, member in _by_folder(named, file.name):
             _require_size(member.filename, member.file_size, limits)
             content = member_content(archive, member, file)
             where = f"{member.filename} in {file.name}"
+            label = _label(label, member.filename, file.name, limits)
             yield _Raw(label, filename, where, len(content), partial(bytes, content))
 
 
-def _by_label(
-    named: Iterable[tuple[str, Named]], where: str, limits: Limits
-) -> Iterator[tuple[str, str, Named]]:
+def _by_folder(named: Iterable[tuple[str, Named]], where: str) -> Iterator[tuple[str, str, Named]]:
     """Yield each file with its label and its own name.
 
     Raises
@@ -197,12 +205,17 @@ def _by_label(
                 "with images in it",
                 remedy="Zip the content of the folder, not the folder itself" if filename else "",
             )
-        label = unicodedata.normalize("NFC", label.strip())
-        if wrong := fault_of_step(label, limits.name_bytes):
-            raise SchemaMismatchError(reason=f"the label of {name!r} in {where} {wrong}")
         yield label, filename, value
     if is_empty:
         raise SchemaMismatchError(reason=f"{where} has no image")
+
+
+def _label(label: str, name: str, where: str, limits: Limits) -> str:
+    """Return the label of a file in its normal form; raise if it is no name."""
+    label = unicodedata.normalize("NFC", label.strip())
+    if wrong := fault_of_step(label, limits.name_bytes):
+        raise SchemaMismatchError(reason=f"the label of {name!r} in {where} {wrong}")
+    return label
 
 
 def _require_size(name: str, size: int, limits: Limits) -> None:
@@ -212,6 +225,7 @@ def _require_size(name: str, size: int, limits: Limits) -> None:
 
 def _of_columns(batch: pa.RecordBatch, first: int, where: str, limits: Limits) -> Iterator[_Raw]:
     """Yield the images of Arrow data."""
+    batch = as_images(batch, first, where, _ENDINGS)
     named = "filename" if "filename" in batch.schema.names else "path"
     names = column_of(batch, named, pa.string(), first).to_pylist()
     labels = normalized(column_of(batch, "label", pa.string(), first)).to_pylist()
@@ -295,7 +309,7 @@ def _write_zip(rows: Rows, out: Parts, labels: pa.Array, columns: list[str]) -> 
     seen: dict[str, int] = {}
     numbers = []
     for batch in rows.batches(["filename", "label"]):
-        names += [_unique(name, seen) for name in batch["filename"].to_pylist()]
+        names += [unique_name(name, seen) for name in batch["filename"].to_pylist()]
         numbers.append(label_ids(labels, batch["label"]))
     listed = pa.Table.from_arrays(
         [arrow_array(names, pa.string()), pa.chunked_array(numbers, pa.int32())],
@@ -321,13 +335,3 @@ def _content(content: pa.BinaryScalar, uri: str | None, rows: Rows) -> bytes:
     with rows.open_object(uri) as opened:
         data: bytes = opened.read()
     return data
-
-
-def _unique(name: str, seen: dict[str, int]) -> str:
-    """Return a name, with a number before its ending if an earlier file has the name."""
-    while True:
-        seen[name] = count = seen.get(name, 0) + 1
-        if count == 1:
-            return name
-        stem, dot, ending = name.rpartition(".")
-        name = f"{stem}-{count}{dot}{ending}" if dot else f"{name}-{count}"

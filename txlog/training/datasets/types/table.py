@@ -28,6 +28,7 @@ class TableType:
     name = "TABLE"
     version = 1
     aliases: tuple[str, ...] = ()
+    as_rows = True
     ingestion = None
     training: Mapping[str, pa.Schema | None] = {"examples": None}
 

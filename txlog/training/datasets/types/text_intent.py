@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.errors import SchemaMismatchError
+from txlog.training.datasets.formats.samples import as_columns
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, SourceFile
 from txlog.training.datasets.types.base import ObjectFiles, Parts, Rows, require_options
@@ -33,6 +34,7 @@ class TextIntent:
     name = "TEXT_INTENT"
     version = 1
     aliases = ("LANGUAGE_INTENT",)
+    as_rows = True
     ingestion = pa.schema(
         [pa.field("utterance", pa.string(), nullable=False), pa.field("labels", _LABELS, False)]
     )
@@ -146,6 +148,7 @@ def _of_csv(file: SourceFile, limits: Limits) -> Iterator[pa.RecordBatch]:
 
 def _of_columns(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
     """Return Arrow data with the columns `utterance` and `labels` as rows."""
+    batch = as_columns(batch, ["utterance", "labels"], first)
     utterances = column_of(batch, "utterance", pa.string(), first)
     labels = column_of(batch, "labels", None, first)
     if isinstance(labels, pa.ChunkedArray):
