@@ -58,6 +58,7 @@ ONLY_IN = {
     "IPython": {"table"},
     "PIL": {"training.loader", "training.datasets"},
     "datasets": {"training.datasets"},
+    "crc32c": {"training.datasets"},
     "grpc": {"training.service"},
     "google": {"training.service"},
     "httpx": {"training.service", "store"},

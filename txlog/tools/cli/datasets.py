@@ -176,7 +176,7 @@ def export(
     ],
     to: Annotated[str, typer.Option(help="A folder or URI that has no files.")],
     form: Annotated[
-        str, typer.Option(help="webdataset, huggingface or imagefolder.")
+        str, typer.Option(help="webdataset, huggingface, imagefolder or tfrecord.")
     ] = "webdataset",
     wait: Annotated[float, typer.Option(help="The longest time to wait for it, in seconds.")] = 0,
     json: Json = False,

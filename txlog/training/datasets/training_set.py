@@ -132,7 +132,8 @@ class TrainingSet:
             A folder or URI that has no files.
         form
             `webdataset`: tars. `huggingface`: Parquet files for `datasets.load_dataset`.
-            `imagefolder`: the images in a folder for each label.
+            `imagefolder`: the images in a folder for each label. `tfrecord`: records of
+            `tf.train.Example`, by the extra `tfrecord`.
         shard_rows, shard_bytes
             The most rows of a file, and the size after which it is finished, in bytes.
         storage_options

@@ -19,6 +19,7 @@ from txlog.extend import open_store
 from txlog.training.datasets.formats.base import Reading, Writing
 from txlog.training.datasets.formats.hugging_face import HuggingFace, rows_of_hugging_face
 from txlog.training.datasets.formats.image_folder import ImageFolder
+from txlog.training.datasets.formats.tfrecord import TFRecord
 from txlog.training.datasets.formats.webdataset import WebDataset
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, refused
@@ -27,11 +28,11 @@ _SHARD_ROWS, _SHARD_BYTES = 100_000, 256 << 20
 
 
 def _readers() -> tuple[Reading, ...]:
-    return (WebDataset(),)
+    return (WebDataset(), TFRecord())
 
 
 def _writers() -> dict[str, Writing]:
-    return {one.name: one for one in (HuggingFace(), ImageFolder(), WebDataset())}
+    return {one.name: one for one in (HuggingFace(), ImageFolder(), TFRecord(), WebDataset())}
 
 
 def as_rows(source: Source, limits: Limits) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -114,3 +115,24 @@ def batched(
             batch, size = [], 0
     if batch:
         yield from table_of_rows(batch, schema).combine_chunks().to_batches()
+
+
+class Chunks(io.RawIOBase):
+    """A file of a source as a stream, so that its digest is known at the end."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._chunks = file.chunks()
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Fill a buffer, and return the number of its bytes; 0 at the end."""
+        if not self._left:
+            self._left = memoryview(next(self._chunks, b""))
+        count = min(len(target), len(self._left))
+        target[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count

@@ -23,6 +23,8 @@ _OTHER_NAMES = {
     "labels": ("label", "cls"),
     "label": ("cls",),
 }
+_ENCODED = "image/encoded"  # What TensorFlow calls the content of an image.
+_LABELS = ("image/class/text", "image/class/label", "label")
 _MAGIC = (
     (b"\xff\xd8\xff", "jpg"),
     (b"\x89PNG", "png"),
@@ -97,8 +99,9 @@ def as_images(
 ) -> pa.RecordBatch:
     """Return a batch with `content`, `label`, and `filename` or `path`, if it has images.
 
-    It knows the feature `Image` of Hugging Face (a struct of `bytes` and `path`), and samples of
-    WebDataset, whose label is `cls`, the `label` in their `json`, or the folder of their key.
+    It knows the feature `Image` of Hugging Face (a struct of `bytes` and `path`), the features
+    `image/…` of TensorFlow, and samples of WebDataset, whose label is `cls`, the `label` in their
+    `json`, or the folder of their key.
 
     Parameters
     ----------
@@ -115,9 +118,29 @@ def as_images(
     image = next((one.name for one in batch.schema if _is_image(one.type)), None)
     if image is not None:
         return as_columns(_of_structs(batch, image, first, where), ["label"], first)
+    if _ENCODED in batch.schema.names:
+        return _of_features(batch, first)
     if KEY in batch.schema.names:
         return as_columns(_of_samples(batch, first, where, endings), ["label"], first)
     return as_columns(batch, ["label"], first)
+
+
+def _of_features(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Return the images of TensorFlow's features."""
+    found = _with(batch, "content", batch[_ENCODED])
+    if "image/filename" in batch.schema.names:
+        names = batch["image/filename"].cast(pa.string())
+    else:
+        names = arrow_array(
+            [
+                f"{first + row - 1:08d}.{_ending((content.as_py() or b'')[:12])}"
+                for row, content in enumerate(found["content"])
+            ],
+            pa.string(),
+        )
+    label = next((name for name in _LABELS if name in batch.schema.names), None)
+    found = _with(found, "filename", names)
+    return found if label is None else _with(found, "label", batch[label].cast(pa.string()))
 
 
 def _named(values: pa.Array, classes: Sequence[str], column: str, first: int) -> pa.Array:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from txlog.base.errors import SchemaMismatchError, TxlogError, os_errors
 from txlog.extend import is_litter
-from txlog.training.datasets.formats.base import KEY, Output, batched
+from txlog.training.datasets.formats.base import KEY, Chunks, Output, batched
 from txlog.training.datasets.formats.samples import classes_of
 from txlog.training.datasets.limits import Limits, fault_of_path
 from txlog.training.datasets.sources import SourceFile, refused
@@ -99,7 +99,7 @@ def _samples(
     row: dict[str, Any] = {}
     size = 0
     seen: set[str] = set()
-    chunks = io.BufferedReader(_Chunks(file))
+    chunks = io.BufferedReader(Chunks(file))
     with _damage(file):
         stream = _unpacked(chunks, file, limits)
         for member in _members(stream, file, limits):
@@ -165,27 +165,6 @@ def _value(content: bytes, kind: pa.DataType, where: str, ending: str) -> Any:
             field=ending, reason=f"{where} cannot be read as {kind}: {error}"
         ) from error
     return number
-
-
-class _Chunks(io.RawIOBase):
-    """A file of a source as a stream, so that its digest is known at the end."""
-
-    def __init__(self, file: SourceFile) -> None:
-        self._chunks = file.chunks()
-        self._left = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, target: Any) -> int:
-        """Fill a buffer, and return the number of its bytes; 0 at the end."""
-        if not self._left:
-            self._left = memoryview(next(self._chunks, b""))
-        count = min(len(target), len(self._left))
-        target[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
 
 
 class _Stream:
