@@ -148,7 +148,7 @@ class _Module:
 
 
 def _is_number(node: ast.expr) -> bool:
-    words = ("version", "opens", "seed", "minutes", "hours")
+    words = ("version", "opens", "seed", "minutes", "hours", "dataset_id")
     return any(word in ast.unparse(node) for word in words)
 
 

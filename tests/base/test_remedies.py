@@ -18,6 +18,7 @@ from txlog.table.maintenance import TableMaintenance, TablePins
 from txlog.table.optimize import TableOptimize
 from txlog.tools.cli.app import app, asked, options_of
 from txlog.tools.ui.pages import told
+from txlog.training.datasets.dataset import Dataset
 from txlog.training.service.problems import on_http, text_of
 
 # SQL, names of settings, and of columns, which a remedy may have without marks.
@@ -124,7 +125,7 @@ def test_words_with_brackets_or_underscores_are_sql_or_known_as_python() -> None
 
 FACES = {
     "": txlog.Table, "alter": TableAlter, "indexes": TableIndexes, "pins": TablePins,
-    "maintenance": TableMaintenance, "optimize": TableOptimize,
+    "maintenance": TableMaintenance, "optimize": TableOptimize, "datasets.dataset": Dataset,
 }  # fmt: skip
 
 
@@ -149,6 +150,11 @@ def test_a_command_is_for_a_call_that_there_is(name: str) -> None:
         ("alter drop-feature t f", "Pass truncate_history=True", "Pass --truncate-history"),
         ("convert t", 'Pass properties={"a": "b c"}', "Pass --property 'a=b c'"),
         ("datasets prepare r n", 'with form="parquet"', "with --form parquet"),
+        (
+            "datasets show 'a b' n",
+            "with datasets.dataset(3).undelete(), or",
+            "with `txlog datasets undelete 'a b' 3`, or",
+        ),
         ("count t", "Choose from a_b, table", "Choose from a_b, table"),
         (
             "compact t",

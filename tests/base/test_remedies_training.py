@@ -301,6 +301,24 @@ def _a_part_of_a_split(path: Path) -> None:
     Loader(table, batch_size=1, **given)
 
 
+@case("training/datasets/dataset.py: datasets.dataset(1).undelete()")
+def _a_change_of_a_deleted_data_set(path: Path) -> None:
+    made = table_set(path)
+    made.delete()
+    (code,) = refused(lambda: made.update(ROWS, schema_mode="merge"))
+    value(code, datasets=catalog(path))
+    made.update(ROWS)
+
+
+@case("training/datasets/events.py: datasets.dataset(1).undelete()")
+def _a_deleted_data_set_by_its_name(path: Path) -> None:
+    table_set(path).delete()
+    datasets = catalog(path)
+    (code,) = refused(lambda: datasets.dataset("t"))
+    value(code, datasets=datasets)
+    assert datasets.dataset("t").dataset_id == 1
+
+
 def test_each_remedy_with_a_call_has_a_case() -> None:
     written = remedies_with_calls("training/")
     assert {key: written[key] for key in written.keys() - CASES.keys() - ELSEWHERE.keys()} == {}

@@ -19,7 +19,7 @@ from txlog.base.texts import without_secrets
 _HEADS = (
     "t", "table", "Table", "txlog", "pa", "pyarrow", "alter", "optimize", "maintenance", "pins",
     "indexes", "FragmentOperation", "FragmentMetadata", "Loader", "Datasets", "jax", "spark.read",
-    "df", "DeltaTable",
+    "df", "DeltaTable", "datasets",
 )  # fmt: skip
 # Features, options and packages that look like them.
 _PLAIN = frozenset({"txlog.coordinator", "txlog.fragments", "txlog.paths", "txlog.training"})
@@ -134,16 +134,17 @@ def reworded(text: str, words: Callable[[str], str | None], names: frozenset[str
 class Asked:
     """The command that somebody called.
 
-    `table` is its table as it was written. `options` has what users write for each parameter: an
-    option such as `--where`, or the name of an argument such as `SOURCE`. `others` are tables or
-    files that it names besides. `is_known` is false if the remedy is about a table, but nobody
-    knows which: then there are no commands for it.
+    `table` is its table as it was written, `root` its folder of data sets. `options` has what users
+    write for each parameter: an option such as `--where`, or the name of an argument such as
+    `SOURCE`. `others` are tables or files that it names besides. `is_known` is false if the remedy
+    is about a table, but nobody knows which: then there are no commands for it.
     """
 
     table: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
     is_known: bool = True
+    root: str | None = None
 
     def option(self, argument: str) -> str | None:
         """Return what users write for an argument of Python; None if the command has no such."""
@@ -230,6 +231,7 @@ COMMANDS: dict[str, Callable[..., Words]] = {
     "capabilities": lambda: ["capabilities", "TABLE"],
     "clone": lambda _=None: ["clone", "TABLE", "TARGET"],
     "create": lambda _=None: ["create", "TABLE", ("--column", "NAME=TYPE")],
+    "datasets.dataset.undelete": lambda _="NUMBER": ["datasets", "undelete", "ROOT", str(_)],
     "delete": lambda where="SQL": ["delete", "TABLE", ("--where", where)],
     "doctor": lambda: ["doctor", "TABLE"],
     "history": lambda: ["history", "TABLE"],
@@ -281,6 +283,11 @@ def _made(tree: ast.expr, known: Mapping[str, Callable[..., Made]]) -> Made | No
     """Return what `known` makes of a call, or of the name of a method; None if it has nothing."""
     call = tree if isinstance(tree, ast.Call) else None
     name = ast.unparse(tree if call is None else call.func)
+    if call is not None and isinstance(call.func, ast.Attribute):
+        inner = call.func.value
+        if isinstance(inner, ast.Call) and not call.args:  # `datasets.dataset(3).undelete()`.
+            name = f"{ast.unparse(inner.func)}.{call.func.attr}"
+            call = ast.Call(call.func, inner.args, [*inner.keywords, *call.keywords])
     make = known.get(_OF_TABLE.sub("", name))
     if make is None:
         return None
@@ -368,10 +375,12 @@ def _literal(value: ast.expr) -> Any:
 
 def _line(words: Words, asked: Asked) -> str | None:
     """Return a command. What begins with `-` and is no option comes last, after `--`."""
-    if not asked.is_known:
+    of_root = "ROOT" in words
+    if not (of_root or asked.is_known):
         return None  # A command for another table could lose its rows.
-    table = without_secrets(asked.table or "TABLE")
-    place = words.index("TABLE")
+    named = asked.root if of_root else asked.table
+    table = without_secrets(named or ("ROOT" if of_root else "TABLE"))
+    place = words.index("ROOT" if of_root else "TABLE")
     command = [str(word) for word in words[:place]]
     given = [table, *(word for word in words[place + 1 :] if isinstance(word, str))]
     options = [one for word in words if isinstance(word, tuple) for one in word]

@@ -37,7 +37,7 @@ def every(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
 
 COMMANDS = dict(every(typer.main.get_command(commands.app)))
 # Spark, servers, a page that takes seconds, a hash: others test them.
-ELSEWHERE = {"demo", "ui", "report", "datasets fetch", "datasets serve"}
+ELSEWHERE = {"demo", "ui", "report", "datasets fetch", "datasets export", "datasets serve"}
 NO_DATA = {f"datasets {name}" for name in ("tag", "hide", "unhide", "delete", "undelete", "purge")}
 NO_DATA |= {"demo", "datasets serve"}
 

@@ -94,6 +94,9 @@ def test_from_upload_to_training(shell: Shell, tmp_path: Path) -> None:
         assert shell(*command)
 
     shell("delete", "intents")
+    told = shell("show", "intents", code=4)
+    assert f"`txlog datasets undelete {shell.root / 'root'} 1`" in told
+    assert told == shell("update", "intents", one, code=4)
     assert shell.json("list") == []
     assert shell.json("list", "--deleted")[0]["deleted"]
     shell("undelete", "1")

@@ -1079,7 +1079,7 @@ def test_a_purge_is_repeated_by_the_name(catalog: Datasets, ds: Dataset) -> None
     catalog.create("t", "TABLE", rows_of("a"))
     assert catalog.dataset("t", purged=True).dataset_id == 2  # One that is there goes first.
     catalog.dataset("t").delete()
-    with pytest.raises(NotFoundError, match=r"'t' \(2\) is deleted.*by its number, 2"):
+    with pytest.raises(NotFoundError, match=r"'t' \(2\) is deleted.*dataset\(2\)\.undelete"):
         catalog.dataset("t", purged=True)  # It would report a purge that leaves all bytes.
     catalog.dataset(2).purge(confirm="t")
     assert catalog.dataset("t", purged=True).dataset_id == 2
@@ -1087,5 +1087,5 @@ def test_a_purge_is_repeated_by_the_name(catalog: Datasets, ds: Dataset) -> None
 
 def test_a_deleted_data_set_says_how_to_get_it_back(catalog: Datasets, ds: Dataset) -> None:
     ds.delete()
-    with pytest.raises(NotFoundError, match=r"'t' \(1\) is deleted.*Undelete it by its number, 1"):
+    with pytest.raises(NotFoundError, match=r"'t' \(1\) is deleted.*dataset\(1\)\.undelete\(\)"):
         catalog.dataset("t")

@@ -415,7 +415,8 @@ def test_what_the_chapter_has(sets: Any, catalog: Datasets) -> None:
     made.delete()
     assert [one.name for one in sets.list()] == ["images", "clicks"]
     assert made.fetch(asked.version_hash).state == "READY"
-    with pytest.raises(NotFoundError, match="is deleted"):
+    back = r"POST /v1/datasets/1:undelete|datasets\.dataset\(1\)\.undelete"
+    with pytest.raises(NotFoundError, match=rf"is deleted\. Bring it back with ({back})"):
         made.update("mini-automl/small/2.csv")
     assert sets.create("intents", "TEXT_INTENT", "mini-automl/small/1.csv").dataset_id == 4
 

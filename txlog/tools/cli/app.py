@@ -165,7 +165,7 @@ def asked(words: list[str]) -> Asked:
         for one in others
         if isinstance(one, str) and PurePath(one).suffix.lower() not in FORMATS
     )
-    return Asked(table, options_of(command), named)
+    return Asked(table, options_of(command), named, root=given.get("root"))
 
 
 def options_of(command: Any) -> dict[str, str]:

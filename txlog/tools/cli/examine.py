@@ -310,6 +310,7 @@ EXAMPLES = {
     "datasets show": "datasets show sets intents",
     "datasets prepare": "datasets prepare sets intents --tag split=train",
     "datasets fetch": "datasets fetch sets intents HASH --to parts",
+    "datasets export": "datasets export sets intents HASH --to shards",
     "datasets diff": "datasets diff sets intents 1 2",
     "datasets lineage": "datasets lineage sets intents 2",
     "datasets tag": "datasets tag sets intents november 2",

@@ -427,7 +427,7 @@ class Dataset:
         if state.deleted:
             raise NotFoundError(
                 reason=f"the data set {state.name!r} ({state.dataset_id}) is deleted",
-                remedy="Bring it back first: undelete",
+                remedy=f"Bring it back with datasets.dataset({state.dataset_id}).undelete()",
             )
         return state
 

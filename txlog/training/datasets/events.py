@@ -146,7 +146,8 @@ class LedgerState:
         if one is not None:
             return NotFoundError(
                 reason=f"the data set {wanted!r} ({one.dataset_id}) is deleted",
-                remedy=f"Undelete it by its number, {one.dataset_id}, or choose another name",
+                remedy=f"Bring it back with datasets.dataset({one.dataset_id}).undelete(), "
+                "or choose another name",
             )
         known = [f"{d.name} ({d.dataset_id})" for d in self.datasets.values() if not d.deleted]
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")

@@ -38,6 +38,7 @@ _STATUSES: tuple[tuple[type[TxlogError], int, str], ...] = (
 )
 _FIELD = re.compile(r'(form|tags)=(".*"|\{.*\})', re.DOTALL)  # Of bodies of requests.
 _REQUESTS = {"fetch": "GET /v1/datasets/{dataset}/training-sets/{version_hash}?wait=60"}
+_UNDELETE = re.compile(r"datasets\.dataset\((\d+)\)\.undelete\(\)")
 _PUBLIC = frozenset({"argument", "field", "version"})  # Paths may reveal private facts.
 
 
@@ -53,6 +54,8 @@ def status_of(error: TxlogError) -> tuple[int, str]:
 
 def on_http(code: str) -> str | None:
     """Return what a caller over HTTP sends for a piece of Python in a remedy; None if nothing."""
+    if (undelete := _UNDELETE.fullmatch(code)) is not None:
+        return f"POST /v1/datasets/{undelete[1]}:undelete"
     keyword = _FIELD.fullmatch(code)
     return f'"{keyword[1]}": {keyword[2]}' if keyword else _REQUESTS.get(code.partition("(")[0])
 

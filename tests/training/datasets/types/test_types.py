@@ -120,6 +120,39 @@ def test_texts_are_those_that_were_written(rows_: list[tuple[str, list[str]]]) -
 
 
 @pytest.mark.parametrize(
+    "header",
+    ["utterance,label", "Utterance, Labels ", '\ufeff"utterance","labels"', "\nutterance,label"],
+)
+@pytest.mark.spec("DST-51")
+def test_a_header_is_no_example(header: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"{header}\na,x\nutterance,label\n", "utf-8")
+    found = [
+        (row["utterance"], row["labels"])
+        for row in rows("TEXT_INTENT", tmp_path / "x.csv", tmp_path)
+    ]
+    assert found == [("a", ["x"]), ("utterance", ["label"])]
+    (tmp_path / "x.csv").write_text(f"{header}\n", "utf-8")
+    assert rows("TEXT_INTENT", tmp_path / "x.csv", tmp_path) == []
+    (tmp_path / "x.csv").write_text(f"{header}\na,x\nb\n", "utf-8")
+    with pytest.raises(SchemaMismatchError, match=r"row 3 .* has no label"):
+        rows("TEXT_INTENT", tmp_path / "x.csv", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header", ["text,label", "Text,Intent", "id,utterance,labels", "label,text", ",text,category"]
+)
+@pytest.mark.spec("DST-51")
+def test_a_row_that_looks_like_another_header_is_asked_about(header: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"{header}\na,x\n", "utf-8")
+    with pytest.raises(
+        SchemaMismatchError, match=r"row 1 \(line 1\) of x\.csv looks like a header"
+    ):
+        rows("TEXT_INTENT", tmp_path / "x.csv", tmp_path)
+    (tmp_path / "x.csv").write_text(f"b,y,x\n{header.lstrip(',')}\na,x\n", "utf-8")
+    assert len(rows("TEXT_INTENT", tmp_path / "x.csv", tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("a,x\n\nb\n", "row 2 (line 3) of x.csv has no label"),

@@ -26,9 +26,10 @@ LABELS = pa.schema([("label_id", pa.int32()), ("label_name", pa.string())])
 class TextIntent:
     """Utterances with their labels.
 
-    It reads CSV files without a header: an utterance and one or more labels, in separate fields or
-    separated by `;`. It also accepts Arrow data with the columns `utterance` and `labels`; labels
-    are a list, or a text with `;` between them.
+    It reads CSV files: an utterance and one or more labels, in separate fields or separated by `;`.
+    A first row `utterance,label` or `utterance,labels` is a header and no example. A first row that
+    looks like another header is refused. It also accepts Arrow data with the columns `utterance`
+    and `labels`; labels are a list, or a text with `;` between them.
     """
 
     name = "TEXT_INTENT"
@@ -135,15 +136,47 @@ def _offsets(lists: pa.ListArray) -> pa.Array:
 # From CSV and columns to rows ------------------------------------------------------------------
 
 
+_UTTERANCE = "utterance"
+_TEXTS = frozenset({_UTTERANCE, "text", "sentence", "query", "question", "message", "content"})
+_LABEL_NAMES = frozenset(
+    {"label", "labels", "intent", "intents", "category", "class", "target", "tag", "tags"}
+)
+_NUMBERS = frozenset({"id", "index", "no", "#", ""})
+
+
+def _is_header(rows: CsvRows, name: str) -> bool:
+    """Return whether the first row of a CSV has the names of the columns of the type.
+
+    Raises
+    ------
+    SchemaMismatchError
+        It looks like a header with other names, or in another order.
+    """
+    fields = [field.as_py() for field in rows.fields.slice(0, int(rows.starts[1]))]
+    names = [field.strip(_SPACES).lower() for field in fields]
+    known = _TEXTS | _LABEL_NAMES | _NUMBERS
+    if not (_TEXTS.intersection(names) and _LABEL_NAMES.intersection(names) and known >= {*names}):
+        return False
+    if names in ([_UTTERANCE, "label"], [_UTTERANCE, "labels"]):
+        return True
+    raise SchemaMismatchError(
+        reason=f"{rows.where(0)} of {name} looks like a header: {','.join(fields)}",
+        remedy="If it is one and the columns are a text and its labels, call them "
+        "utterance,labels; else bring the columns into this order. If it is an example, put it "
+        "below another row",
+    )
+
+
 def _of_csv(file: SourceFile, limits: Limits) -> Iterator[pa.RecordBatch]:
     for rows in read_csv(file.chunks(), file.name, limits):
+        skipped = int(rows.first_row == 1 and _is_header(rows, file.name))
         utterances = rows.fields.take(arrow_array(rows.starts[:-1]))
         is_label = np.ones(len(rows.fields), bool)
         is_label[rows.starts[:-1]] = False
         starts = rows.starts - np.arange(len(rows.starts))  # The index of each row's first label.
         labels = _split(rows.fields.filter(arrow_array(is_label)), starts)
         batch = pa.RecordBatch.from_arrays([utterances, labels], schema=TextIntent.ingestion)
-        yield from _checked(batch, rows, file.name, limits)
+        yield from _checked(batch, rows, file.name, limits, skipped)
 
 
 def _of_columns(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
@@ -186,9 +219,12 @@ def _split(fields: pa.Array, starts: np.ndarray[tuple[int], np.dtype[np.int64]])
 
 
 def _checked(
-    batch: pa.RecordBatch, place: CsvRows | int, name: str, limits: Limits
+    batch: pa.RecordBatch, place: CsvRows | int, name: str, limits: Limits, skipped: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows; raise if a row has no utterance, no label, or a label that is not valid."""
+    """Yield rows; raise if a row has no utterance, no label, or a label that is not valid.
+
+    Of a CSV with a header, the first row is checked and left out.
+    """
     utterances, labels = batch.columns
     labels = pa.ListArray.from_arrays(_offsets(labels), normalized(labels.flatten()))
     batch = pa.RecordBatch.from_arrays([utterances, labels], schema=TextIntent.ingestion)
@@ -214,7 +250,8 @@ def _checked(
         if wrong.any():
             row = int(np.searchsorted(offsets, np.argmax(wrong), side="right")) - 1
             raise unfit(row, "labels", text)
-    yield batch
+    if batch.num_rows > skipped:
+        yield batch.slice(skipped)
 
 
 def normalized(texts: pa.Array) -> pa.Array:
