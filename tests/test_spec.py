@@ -25,6 +25,7 @@ ENFORCED = (
     "UNQ",
     "CAT",
     "BRA",
+    "BLB",
 )  # Chapters of tested rules.
 
 RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)

@@ -52,8 +52,10 @@ if TYPE_CHECKING:
     from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
     from txlog.fragments.metadata import FragmentMetadata
     from txlog.log.catalog import CatalogCommits
+    from txlog.scan.blobs import Blob
     from txlog.scan.plan import Explanation
     from txlog.scan.scan import Scan
+    from txlog.schema.blobs import blob
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.table.fragment import TableFragment
     from txlog.table.query import sql
@@ -74,6 +76,7 @@ __all__ = [
     "AlreadyExistsError",
     "AuditFailedError",
     "BadDeletionVectorError",
+    "Blob",
     "Capability",
     "Catalog",
     "CatalogCommits",
@@ -112,6 +115,7 @@ __all__ = [
     "WriteOptions",
     "WriterProperties",
     "__version__",
+    "blob",
     "col",
     "convert_to_delta",
     "lit",
@@ -131,6 +135,7 @@ _HOMES = {
     "AlreadyExistsError": "base.errors",
     "AuditFailedError": "base.errors",
     "BadDeletionVectorError": "base.errors",
+    "Blob": "scan.blobs",
     "Capability": "verbs.capabilities",
     "Catalog": "catalog.kinds",
     "CatalogCommits": "log.catalog",
@@ -168,6 +173,7 @@ _HOMES = {
     "UnsupportedFeatureError": "base.errors",
     "WriteOptions": "data_files.options",
     "WriterProperties": "data_files.options",
+    "blob": "schema.blobs",
     "col": "expressions.tree",
     "convert_to_delta": "table.write_table",
     "lit": "expressions.tree",

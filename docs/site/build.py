@@ -54,6 +54,7 @@ GROUPS = {
     "Write": ["write", "write_fragments", "convert_to_delta", "Outcome", "WriteOptions",
               "WriterProperties", "ColumnProperties", "Identity", "Capability", "CatalogCommits",
               "ChecksumReport", "unique"],
+    "Large values": ["blob", "Blob"],
     "Fragments": ["TableFragment", "Fragment", "FragmentMetadata", "DataFile", "DeletionFile",
                   "FragmentOperation"],
     "Training": ["txlog.training.loader.loader.Loader", "txlog.training.loader.order.Shuffle"],

@@ -72,6 +72,7 @@ IN_THE_WILD = {
     "txlog.catalogWrites-dev": "writer",
     "tableBranching-dev": "writer",
     "txlog.branchPages": "writer",
+    "txlog.blobs-dev": "writer",
     "multiTableTransaction-dev": "writer",
     "checkpointProtection": "writer",
     "collations": "writer",

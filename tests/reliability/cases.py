@@ -129,6 +129,29 @@ def base(**properties: str) -> Callable[[Context], object]:
     )
 
 
+def with_blobs(context: Context) -> None:
+    """Make a table at version 4 whose values are in three packs."""
+    settings = {"delta.checkpointInterval": "1000", "delta.enableDeletionVectors": "false"}
+    schema = SCHEMA.append(txlog.blob("b", above=10))
+    create(context, as_schema(schema), Definition(properties=settings))
+    table = opened(context.store)
+    for start in (0, 10, 20):
+        table.append(blob_rows(start, start + 10))
+    table.delete("id = 5")
+
+
+def blob_rows(start: int, stop: int) -> pa.Table:
+    values = [bytes([i]) * (20 + i) for i in range(start, stop)]
+    return rows(start, stop).append_column("b", pa.array(values, pa.binary()))
+
+
+def in_transaction_with_blobs(table: txlog.Table) -> object:
+    with table.transaction(txn=TXN) as changes:
+        changes.append(blob_rows(30, 35))
+        changes.update({"n": "n + 1"}, "id > 25")
+    return changes.outcome
+
+
 def nothing(context: Context) -> None:
     """Leave no table."""
 
@@ -467,6 +490,15 @@ CASES: dict[str, Case] = {
         lambda t: t.overwrite(rows(9, 10), partition_mode="dynamic", txn=TXN), make=partitioned
     ),
     "transaction": on(in_transaction, Transaction),
+    "append blobs": on(lambda t: t.append(blob_rows(30, 35), txn=TXN), make=with_blobs),
+    "update beside blobs": on(
+        lambda t: t.update({"n": "n + 1"}, "id < 15", txn=TXN), make=with_blobs
+    ),
+    "update blobs": on(
+        lambda t: t.update({"b": txlog.lit(bytes(50))}, "id < 15", txn=TXN), make=with_blobs
+    ),
+    "transaction with blobs": on(in_transaction_with_blobs, make=with_blobs),
+    "compact blobs": on(lambda t: t.optimize.compact(txn=TXN), make=with_blobs),
     "restore": on(lambda t: t.restore(2, txn=TXN), Restore),
     "replace": of(
         lambda _: ReplaceTable(as_schema(pa.schema([("z", pa.int64())]))), ReplaceTable
@@ -744,6 +776,9 @@ def state_of(table: txlog.Table) -> Any:
         for name, value in snapshot.metadata.configuration.items()
         if not name.startswith(("delta.rowTracking.", "delta.inCommitTimestampEnablement"))
     }
+    if "b" in held.schema.names:  # Its structs have names of files.
+        blobs = [b and b.read() for b in table.blobs(held["b"])]
+        held = held.set_column(held.schema.get_field_index("b"), "b", [blobs])
     values = sorted(repr(row) for row in held.to_pylist())
     domains = sorted(name for name, d in snapshot.controls.domains.items() if not d.removed)
     features = snapshot.protocol.reader_features, snapshot.protocol.writer_features

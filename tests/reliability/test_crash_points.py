@@ -46,6 +46,7 @@ QUICK = (
     "append with an index",
     "append with a unique key",
     "append with a quarantine",
+    "append blobs",
     "delete by rewriting",
     "clone, shallow and registered",
 )

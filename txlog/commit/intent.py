@@ -123,6 +123,8 @@ class Intent:
     # Whether it needs files that are not in the latest version and that a vacuum may delete
     # (CON-25).
     revives: bool = False
+    # Whether its files were files of a version before, so that their packs are known (BLB-8).
+    keeps_packs: bool = False
     # Whether files that announce no change of rows have rows of the caller, not of the table.
     has_given_rows: bool = False
     isolation: Isolation = "Serializable"

@@ -38,6 +38,7 @@ from txlog.commit.landed import (
     unknown_without_memory,
     wait_s,
 )
+from txlog.commit.packs import with_packs
 from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, highest_id, row_id_mark
 from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
@@ -139,6 +140,7 @@ def _encoded(
     pending_ids: int | None,
 ) -> Encoded:
     intent = _with_types_listed(_with_vectors_enabled(intent, snapshot), snapshot)
+    intent = with_packs(store, snapshot, intent)
     if intent.txns and snapshot is not None:
         intent = dated(intent, snapshot)
     metadata = intent.metadata or (snapshot.metadata if snapshot else None)

@@ -45,6 +45,7 @@ from txlog.expressions.tree import (
 )
 from txlog.expressions.type_rules import FLOATS, VOID, is_castable
 from txlog.schema.arrow import arrow_field, arrow_schema
+from txlog.schema.blobs import is_blob
 from txlog.schema.types import (
     STRING,
     ArrayType,
@@ -359,6 +360,12 @@ def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str,
     name = ".".join(named)
     fields = fields_at(schema, named, argument="updates")
     field = fields[-1]
+    if len(fields) > 1 and is_blob(fields[0]):
+        raise _bad(
+            name,
+            f"column {fields[0].name} is a blob, whose fields belong together",
+            f"Assign bytes to {fields[0].name}",
+        )
     if field.is_identity and not identity_of(field).explicit:
         raise _bad(
             name,

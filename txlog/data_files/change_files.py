@@ -24,6 +24,7 @@ from txlog.commit.context import Context
 from txlog.data_files.write import FileLayout, write_data_files
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import DataFile, Fragment
+from txlog.fragments.packs import own_packs
 from txlog.log.paths import decode_path
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
@@ -93,13 +94,15 @@ def write_changes(
     """Write change rows; on an error, the files are deleted."""
     adds = write_data_files(context.store, batches, layout, effects=context.effects)
     return [
-        Cdc(path=add.path, partition_values=add.partition_values, size=add.size) for add in adds
+        Cdc(path=add.path, partition_values=add.partition_values, size=add.size, tags=add.tags)
+        for add in adds
     ]
 
 
 def discard_changes(store: Store, files: Sequence[Cdc]) -> None:
     """Delete change data files that no commit needs; a failure is a warning."""
-    tidied(lambda: store.delete([decode_path(file.path) for file in files]))
+    paths = [place for file in files for place in (file.path, *own_packs([file]))]
+    tidied(lambda: store.delete([decode_path(path) for path in paths]))
 
 
 def write_rows_of(

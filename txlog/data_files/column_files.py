@@ -80,7 +80,11 @@ class ColumnWriter:
             update={
                 "partition_values": dict(fragment.partition_values),
                 "stats": StatsText(add.stats).loosened().text,
-                "tags": {ID_TAG: str(fragment.id), FIELDS_TAG: fields_text(names)},
+                "tags": {
+                    **(add.tags or {}),
+                    ID_TAG: str(fragment.id),
+                    FIELDS_TAG: fields_text(names),
+                },
                 "base_row_id": fragment.base_row_id,
                 "default_row_commit_version": fragment.default_row_commit_version,
             }

@@ -30,6 +30,7 @@ from txlog.data_files.modes import WriteModes
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.type_rules import is_number
 from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
+from txlog.schema.blobs import as_blobs, blob_columns, in_parts, is_blob, is_blob_type, is_bytes
 from txlog.schema.hidden import without_hidden
 from txlog.schema.types import (
     TYPE_CHANGES,
@@ -51,6 +52,7 @@ from txlog.schema.types import (
 from txlog.stats.partition import is_emptied, without_empty
 
 VARIANT = PrimitiveType("variant")
+_BINARY = PrimitiveType("binary")
 CORRECT = "Cast or round the column before writing"
 """The remedy of a value in data that does not fit its column."""
 _UNNAMED_INDEX = "__index_level_"  # The name that pandas gives an unnamed index in Arrow.
@@ -394,6 +396,8 @@ def is_storable(have: DataType, want: DataType) -> bool:
     """
     if have in (want, VOID) or want == VARIANT:
         return True
+    if have == _BINARY and is_blob_type(want):
+        return True  # `fit_column` refuses a struct like this that is no blob column.
     if is_number(have) and is_number(want):
         return True
     match have, want:
@@ -491,10 +495,12 @@ def fitted(
     fitting = Fitting(
         reader.schema.names, table, numbering, partition_by=partition_by, truncates=truncates
     )
+    blobs = [name.lower() for name in blob_columns(table)]
     for batch in reader:
-        rows = fitting.rows(batch)
-        if rows is not None:
-            yield rows
+        for part in in_parts(batch, blobs) if blobs else (batch,):
+            rows = fitting.rows(part)
+            if rows is not None:
+                yield rows
 
 
 class Fitting:
@@ -604,7 +610,9 @@ def fit_column(
             from txlog.variant.arrays import as_variants
 
             how = Casting(truncates, as_variants)
-        fit = cast_array(without_hidden(array), field.type, target, how)
+        values = without_hidden(array)
+        as_bytes = is_blob(field) and is_bytes(values.type)
+        fit = values if as_bytes else cast_array(values, field.type, target, how)
     except (pa.ArrowException, ValueError, InvalidInputError) as error:
         raise SchemaMismatchError(
             argument="data",
@@ -613,6 +621,8 @@ def fit_column(
             f"{type_name(field.type)}: {reason_of(error)}",
             remedy=_remedy_of(error) or remedy,
         ) from error
+    if is_blob(field):
+        fit = as_blobs(fit, field.name)
     if not is_readable(fit):
         raise SchemaMismatchError(
             argument="data",

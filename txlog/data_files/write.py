@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
-from txlog.base.arrow import arrow_array, pc, pq
+from txlog.base.arrow import arrow_array, arrow_scalar, pc, pq
 from txlog.base.columns import gathered
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError, tidied
@@ -31,11 +31,13 @@ from txlog.data_files.options import (
     written_footer,
 )
 from txlog.data_files.sort_order import SORT_BY, in_order, sort_columns
+from txlog.fragments.packs import PACKS_TAG, head_of, own_packs, pack_of, packs_in, packs_text
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.form import physical_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties, compatibilities, index_definitions
 from txlog.schema.arrow import arrow_schema
+from txlog.schema.blobs import blob_columns
 from txlog.schema.types import (
     DataType,
     StructField,
@@ -60,6 +62,7 @@ _PINNED_BYTES: Threshold = 64 * 1024 * 1024  # The bytes of batches with buffere
 _SORTED_BYTES: Threshold = 256 * 1024 * 1024
 _SORTED_TIMES: Threshold = 4  # So many bytes in memory have about one byte in a file.
 _KEPT_BYTES: Threshold = 8 * 1024 * 1024  # Of the end of a file, for the index.
+_PACK_BYTES: Threshold = 1 << 30  # The bytes of a pack from which on its data file ends.
 # The number of open files; the usual limit of a process is a thousand.
 _OPEN_FILES: Threshold = 200
 
@@ -96,6 +99,12 @@ class FileLayout:
         names = sort_columns(self.properties, self.schema, self.partition_by)
         columns = {one.name: one.name_in_files(self.mapping_mode) for one in self.schema.fields}
         return tuple(columns[name] for name in names)
+
+    @cached_property
+    def blobs(self) -> dict[str, int]:
+        """The blob columns by their names in files, with the size above which values leave."""
+        columns = {one.name: one.name_in_files(self.mapping_mode) for one in self.schema.fields}
+        return {columns[name]: above for name, above in blob_columns(self.schema).items()}
 
     @cached_property
     def row_schema(self) -> StructType:
@@ -205,10 +214,18 @@ def write_data_files(
     return adds
 
 
-def discard_files(store: Store, adds: Iterable[Add]) -> None:
-    """Delete data files that no commit needs; a failure is a warning."""
-    paths = [decode_path(add.path) for add in adds]
-    tidied(lambda: store.delete(paths))
+def discard_files(store: Store, adds: Iterable[Add], *, kept: Iterable[Add] = ()) -> None:
+    """Delete data files that no commit needs, with their packs; a failure is a warning.
+
+    Parameters
+    ----------
+    kept
+        Files of the same operation that stay: they may have taken over packs.
+    """
+    gone = list(adds)
+    needed = {place for add in kept for place in packs_in(add.tags)}
+    paths = [add.path for add in gone] + [one for one in own_packs(gone) if one not in needed]
+    tidied(lambda: store.delete([decode_path(path) for path in paths]))
 
 
 def discard_groups(store: Store, groups: Iterable[Iterable[Add]]) -> None:
@@ -267,6 +284,8 @@ class _OpenFile:
     buffered_bytes: int = 0
     rows: int = 0
     nans: list[Span] = field(default_factory=list)
+    packs: dict[str, None] = field(default_factory=dict)  # The logged paths of packs, in order.
+    pack: Any = None  # The pack with the large values of the rows; None if there is none yet.
 
     def compact(self) -> None:
         """Copy the buffered rows, so that their batches can be freed."""
@@ -351,6 +370,8 @@ class _Writer:
     def _append(
         self, values: tuple[str | None, ...], file: _OpenFile, part: pa.RecordBatch
     ) -> None:
+        if self._layout.blobs:
+            part = self._packed(file, part)
         file.buffered.append(part)
         file.buffered_rows += part.num_rows
         file.buffered_bytes += part.nbytes
@@ -366,8 +387,45 @@ class _Writer:
             self._flush(file)
         limit = self._layout.max_rows_per_file
         full = limit is not None and file.rows + file.buffered_rows >= limit
-        if full or file.sink.tell() >= self._layout.target_file_bytes:
+        most = max(_PACK_BYTES, self._layout.target_file_bytes)
+        large = file.pack is not None and file.pack.tell() >= most
+        if full or large or file.sink.tell() >= self._layout.target_file_bytes:
             self._close(values)
+
+    def _packed(self, file: _OpenFile, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows whose large values are in the pack of their file."""
+        columns = rows.columns
+        for place, name in enumerate(rows.schema.names):
+            if name in self._layout.blobs:
+                columns[place] = self._packed_column(file, columns[place], self._layout.blobs[name])
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+    def _packed_column(self, file: _OpenFile, blobs: pa.StructArray, above: int) -> pa.Array:
+        path, offset, size, data = blobs.flatten()
+        for carried in pc.unique(path.drop_null()).to_pylist():
+            file.packs.setdefault(carried)
+        large = pc.fill_null(pc.greater(pc.binary_length(data), above), False)
+        values = data.filter(large)
+        if not len(values):
+            return blobs
+        own = pack_of(encode_path(file.path))
+        if file.pack is None:
+            file.pack = file.stack.enter_context(self._open_output(decode_path(own)))
+            file.packs.setdefault(own)
+        starts = []
+        for value in values:
+            buffer = value.as_buffer()
+            file.pack.write(head_of(buffer))
+            starts.append(file.pack.tell())
+            file.pack.write(buffer)
+        children = [
+            pc.if_else(large, own, path),
+            pc.replace_with_mask(offset, large, arrow_array(starts, pa.int64())),
+            size,
+            pc.if_else(large, arrow_scalar(None, pa.binary()), data),
+        ]
+        mask = blobs.is_null() if blobs.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(blobs.type), mask=mask)
 
     def _flush(self, file: _OpenFile) -> None:
         """Write the buffered rows as one row group; those of a sorted file as all of its groups."""
@@ -470,6 +528,7 @@ class _Writer:
                 modification_time=self._effects.now_ms(),
                 data_change=True,
                 stats=stats_json(file.stats.finish()),
+                tags={PACKS_TAG: packs_text(file.packs)} if file.packs else None,
             )
         )
 

@@ -48,10 +48,10 @@ from txlog.protocol.mapping import mapped, require_plain_names, same_in_files, u
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_schema, fixed_schema
 from txlog.schema.json import schema_json
+from txlog.schema.storable import require_storable
 from txlog.schema.types import (
     StructField,
     StructType,
-    require_storable,
 )
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
@@ -439,6 +439,7 @@ class AddedFiles:
         self._require_fit: RequireFit | None = None
         self._written_for: Snapshot | None = None  # The files' base; None: others wrote them.
         self._numbered: frozenset[str] = frozenset()  # Identity columns numbered here.
+        self._before: list[Add] = []  # Files that were written again; their packs are still needed.
 
     @classmethod
     def written(
@@ -558,14 +559,16 @@ class AddedFiles:
         rows = rows_of_files(context, before, kept, adds)
         reader = pa.RecordBatchReader.from_batches(arrow_schema(kept), rows)
         self._write(context, base, schema, reader, sieve)
-        discard_files(context.store, adds)
+        discard_files(context.store, adds, kept=self.adds)
+        self._before += adds
 
     @property
     def own_files(self) -> frozenset[str]:
         """The files, as `Intent.own_files`; files of fragments may be committed by others, too."""
-        return frozenset(add.path for add in self.adds) if self._owned else frozenset()
+        own = (add.path for add in (*self.adds, *self._before))
+        return frozenset(own) if self._owned else frozenset()
 
     def discard(self, store: Store) -> None:
         """Delete the files: no commit refers to them."""
         if self._owned:
-            discard_files(store, self.adds)
+            discard_files(store, [*self.adds, *self._before])

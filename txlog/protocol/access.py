@@ -27,6 +27,7 @@ from txlog.protocol.properties import (
     compatibilities,
     unique_keys,
 )
+from txlog.schema.blobs import has_blobs
 from txlog.schema.types import (
     CHANGE_TYPE,
     CURRENT_DEFAULT,
@@ -107,6 +108,8 @@ def with_types(protocol: Protocol, schema: StructType) -> Protocol:
     needed = list(new_protocol(schema, Properties()).reader_features or ())
     if any(GENERATION in field.metadata for field in schema.fields):
         needed.append("generatedColumns")
+    if has_blobs(schema):
+        needed.append("txlog.blobs-dev")
     lacking = [name for name in needed if not supports(protocol, name)]
     return upgraded(protocol, lacking) if lacking else protocol
 
@@ -453,6 +456,8 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
         writers.add("generatedColumns")
     if any(field.is_identity for field in schema.fields):
         writers.add("identityColumns")
+    if has_blobs(schema):
+        writers.add("txlog.blobs-dev")
     if any("delta.invariants" in field.metadata for field in schema.fields):
         writers.add("invariants")
     return frozenset(readers | writers)

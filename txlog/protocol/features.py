@@ -68,6 +68,7 @@ _ROWS = (
     # A draft (spec/branches.md), so its final name is not known.
     Feature("tableBranching-dev", "writer", "yes"),
     Feature("txlog.branchPages", "writer", "yes"),
+    Feature("txlog.blobs-dev", "writer", "yes"),  # spec/blobs.md
     # spec/catalog.md. The names end in -dev until the protocol has accepted such features.
     Feature("txlog.catalogWrites-dev", "writer", "catalog"),
     Feature("multiTableTransaction-dev", "writer", "catalog"),

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.errors import InvalidInputError, warn_caller
+from txlog.schema.blobs import ABOVE, BLOB, is_bytes
 from txlog.schema.casts import cuts_nanos
 from txlog.schema.numbers import as_numbers, is_number
 from txlog.schema.types import (
@@ -264,8 +265,11 @@ def _field(field: pa.Field, path: str, taken: _Leniency) -> StructField:
 
 def _type_of(field: pa.Field, path: str, taken: _Leniency) -> DataType:
     """Return the type of a field, element, key or value; its metadata may name an extension."""
-    if (field.metadata or {}).get(b"ARROW:extension:name") == VARIANT_EXTENSION.encode():
+    metadata = field.metadata or {}
+    if metadata.get(b"ARROW:extension:name") == VARIANT_EXTENSION.encode():
         return _VARIANT
+    if ABOVE.encode() in metadata and is_bytes(field.type):
+        return BLOB
     return _type(field.type, path, taken)
 
 

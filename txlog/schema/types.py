@@ -470,29 +470,3 @@ def unstorable(fields: Sequence[StructField], prefix: str = "") -> Iterator[str]
                 yield from unstorable(inner, f"{name}.")
             case ArrayType() | MapType() if has_void(one.type):
                 yield name
-
-
-def require_storable(schema: StructType, partition_by: Sequence[str] = ()) -> None:
-    """Raise if data files could not hold rows of a schema, because of columns of type void.
-
-    Raises
-    ------
-    InvalidInputError
-        All columns are void, those of a struct are, or an array or map holds voids.
-    """
-    odd = next(unstorable(schema.fields), None)
-    if odd is not None:
-        raise InvalidInputError(
-            argument="schema",
-            field=odd,
-            reason=f"{odd} holds nothing but values of type void, which data files leave out",
-            remedy="Give its fields or elements another type",
-        )
-    stored = [one for one in schema.fields if one.name not in partition_by]
-    if stored and all(one.type == VOID for one in stored):
-        raise InvalidInputError(
-            argument="schema",
-            field=stored[0].name,
-            reason="all columns are of type void, which data files do not contain",
-            remedy="Add a column of another type",
-        )

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from txlog.fragments.rows import FragmentRows
     from txlog.log.catalog import CatalogCommits
     from txlog.lookup.lookup import Lookup, Missing
+    from txlog.scan.blobs import Blob
     from txlog.scan.files import Statistics
     from txlog.scan.plan import ScanPlan
     from txlog.scan.scan import Scan
@@ -968,6 +969,36 @@ class Table(Handle, RowVerbs):
         return take_rows(
             store, plan_of, addresses=addresses, row_ids=row_ids, columns=columns, engine=engine
         )
+
+    def blobs(self, values: Any) -> list[Blob | None]:
+        """Return values of a blob column as objects that read their bytes when asked; null is None.
+
+        No byte is read before. The values must be of this table, and of a version whose files still
+        exist.
+
+        Parameters
+        ----------
+        values
+            The column of a result, such as `table.take([3])["video"]`, or a list of its values.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidInputError
+            They are not values of a blob column.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, txlog
+        >>> table = txlog.Table.create("t", pa.schema([("id", pa.int64()), txlog.blob("video")]))
+        >>> table.append(pa.table({"id": [1], "video": [bytes(100_000)]}))  # doctest: +ELLIPSIS
+        Outcome(...)
+        >>> (video,) = table.blobs(table.to_arrow()["video"])
+        >>> video.size, video.read_range(10, 3)
+        (100000, b'\\x00\\x00\\x00')
+        """
+        from txlog.scan.blobs import Packs, blobs_of
+
+        return blobs_of(Packs(self._context.store, self._snapshot), values)
 
     def _plan_all(self, version: OpenVersion) -> PlanOf:
         """Return a function from columns to the plan of a scan of all rows."""

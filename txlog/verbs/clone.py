@@ -48,6 +48,7 @@ from txlog.data_files.deletions import adds_of, removes_of
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.deletion_vector import file_name, stored_descriptor
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
+from txlog.fragments.packs import PACKS_FOLDER, PACKS_TAG, name_of, packs_in, packs_of, packs_text
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import canonical_key, decode_path, encode_path, is_unique
 from txlog.protocol.access import (
@@ -362,6 +363,7 @@ class _Clone(Operation):
             query_txns=recorded if adds else (),
             domains=_domains(self._snapshot, base),
             reads=Reads(everything=True),
+            keeps_packs=True,
             parameters={
                 "source": f"delta.`{without_secrets(self._snapshot.root)}`",
                 "sourceVersion": self._snapshot.version,
@@ -383,6 +385,7 @@ class _Clone(Operation):
         if now is not None and not self._options.shallow:
             moves.existing = _copies_in(now["path"].to_pylist())
             moves.vectors = _vector_copies_in(adds_of(now.filter(pc.is_valid(now["dv_id"]))))
+            moves.packs = {name_of(place): place for place in packs_of(now).to_pylist()}
         adds = [moves.moved(add) for add in adds_of(rows)]
         size = sum(add.size for add in adds)
         metrics = {"sourceNumOfFiles": len(adds), "sourceTableSize": size}
@@ -589,6 +592,7 @@ class _Moves:
     existing: dict[str, str] = field(default_factory=dict)
     # The UUIDs of the files of deletion vectors that it has, by what their folders say.
     vectors: dict[str, str] = field(default_factory=dict)
+    packs: dict[str, str] = field(default_factory=dict)  # Its packs: logged paths by their names.
 
     def moved(self, add: Add) -> Add:
         """Return a file of the source as a file of the clone."""
@@ -600,6 +604,9 @@ class _Moves:
             change["path"] = encode_path(self._copy_of(add, place))
         if add.deletion_vector is not None:
             change["deletion_vector"] = self._vector(add.deletion_vector, add.path)
+        if packs := packs_in(add.tags):
+            places = packs_text(map(self._pack, packs))
+            change["tags"] = {**(add.tags or {}), PACKS_TAG: places}
         return add.model_copy(update=change)
 
     def _copy_of(self, add: Add, place: str) -> str:
@@ -611,6 +618,17 @@ class _Moves:
         folder = "" if _is_elsewhere(place) else place.rpartition("/")[0]
         name = f"part-{mark}-{self.target.effects.uuid()}.parquet"
         return self._copy(place, f"{folder}/{name}" if folder else name)
+
+    def _pack(self, pack: str) -> str:
+        """Return the logged path of a pack in the clone: its name stays, its folder may not."""
+        place = decode_path(pack)
+        if self.shallow:
+            return encoded_uri(uri_of(self.store, place))
+        there = self.packs.get(name_of(pack))
+        if there is not None:
+            return there
+        uuid = self.target.effects.uuid()
+        return encode_path(self._copy(place, f"{PACKS_FOLDER}/{uuid}/{name_of(place)}"))
 
     def _are_equal(self, place: str, there: str) -> bool:
         home, name = locate(self.store, place)

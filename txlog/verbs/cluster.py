@@ -155,7 +155,9 @@ class Cluster(Rewrite):
             return None
         rows = scan.rows_at(file.path for fragment in replaced for file in fragment.files)
         cube = {**mark, "ZCUBE_ID": self.context.effects.uuid()}
-        change: dict[str, Any] = {"tags": cube}
+        for place, add in enumerate(self._written):
+            self._written[place] = add.model_copy(update={"tags": {**(add.tags or {}), **cube}})
+        change: dict[str, Any] = {}
         if self._columns is None:
             change["clustering_provider"] = PROVIDER
         return replace(

@@ -164,7 +164,7 @@ class GiveValues(Operation):
         """Delete the column files of fragments that no longer exist."""
         committed = {add.path for add in intent.adds}
         unused = [add for add in self._written.files() if add.path not in committed]
-        discard_files(self.context.store, unused)
+        discard_files(self.context.store, unused, kept=intent.adds)
 
 
 def _files(

@@ -65,11 +65,11 @@ from txlog.protocol.properties import (
     compatibilities,
     split_features,
 )
+from txlog.schema.storable import require_storable
 from txlog.schema.types import (
     StructType,
     require_columns,
     require_known_changes,
-    require_storable,
 )
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot

@@ -31,6 +31,7 @@ from txlog.commit.context import Context
 from txlog.data_files.sort_order import SORT_BY, files_in_order, sort_columns
 from txlog.fragments.fragment import fragments_of
 from txlog.fragments.ids import tag_texts
+from txlog.fragments.packs import packs_of
 from txlog.fragments.rows import FEATURE, FIELDS_TAG, deleted_counts, fragment_rows
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys, decode_path
@@ -67,6 +68,7 @@ SAMPLE = 32  # The default number of data files to open.
 _SHOWN = 3
 _NOT_LISTED = r"(^|/)[_.]|^/|^[A-Za-z][A-Za-z0-9+.\-]*:"
 _PATHS = Wanted(("path",))
+_TAGS = Wanted(("tags",))
 _BUT_STATISTICS = Wanted([name for name in FILE_ROWS.names if name != "stats"], bounds_of=())
 
 Batches = Iterator[pa.Table]
@@ -666,6 +668,20 @@ def _missing_vectors_of(case: _Case) -> _Named:
     return case.files.fold(_BUT_STATISTICS, partial(_vectors_gone, case.store, known))
 
 
+def _packs_named(batches: Batches) -> pa.Array:
+    """Return the logged paths of all packs."""
+    parts = [packs_of(rows) for rows in batches]
+    return pc.unique(pa.concat_arrays([pa.nulls(0, pa.string()), *parts]))
+
+
+def _lost_packs(case: _Case, packs: pa.Array) -> list[str]:
+    """Return the logged paths of the packs that do not exist."""
+    known = None if case.listed is None else TextIndex(flat(case.listed["file"]))
+    places = [locate(case.store, decode_path(path)) for path in packs.to_pylist()]
+    lost: list[str] = packs.filter(_gone(case.store, places, known)).to_pylist()
+    return lost
+
+
 def _missing(case: _Case) -> Iterator[Finding]:
     data, by_listing = _missing_data(case)
     for code, what, gone, said in (
@@ -681,6 +697,15 @@ def _missing(case: _Case) -> Iterator[Finding]:
                 "Get the files from a copy, or remove them from the table with "
                 "maintenance.repair(False, missing_files=True)",
             )  # fmt: skip
+    packs = case.files.fold(_TAGS, _packs_named)
+    if lost := _lost_packs(case, packs):
+        more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+        yield Finding(
+            "pack-missing", "error", lost[0], len(lost),
+            f"packs of large values are missing: {', '.join(lost[:_SHOWN])}{more}",
+            "The values of blob columns in them cannot be read. All other columns can",
+            "Get the packs from a copy, or write other values with update",
+        )  # fmt: skip
     for sidecar in case.snapshot.sidecars:
         home, name = locate(case.store, decode_path(sidecar.path))
         bare = "/" not in sidecar.path

@@ -63,6 +63,7 @@ from txlog.protocol.features import (
 from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.properties import DROPPED, dropped_columns, unique_keys
 from txlog.scan.plan import plan_scan
+from txlog.schema.blobs import ABOVE
 from txlog.schema.json import schema_json
 from txlog.schema.types import (
     CURRENT_DEFAULT,
@@ -117,6 +118,7 @@ _OF_FIELDS = {
     "generatedColumns": GENERATION,
     "identityColumns": "delta.identity.step",
     "allowColumnDefaults": CURRENT_DEFAULT,
+    "txlog.blobs-dev": ABOVE,
 }
 _TRIES = 3  # So often the log is listed again while another writer cleans it up.
 # Reader features that leave traces in older parts of the log which no reader misreads.

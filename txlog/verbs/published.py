@@ -397,6 +397,7 @@ class Publication:
             removes=tuple(removes_of(net.gone, 0)),
             reads=reads,
             row_deletes=net.row_deletes,
+            keeps_packs=True,
         )
 
     def _unite(self, latest: Snapshot) -> RowChanges | None:
@@ -459,6 +460,7 @@ class Publication:
             domains=self._domains(latest),
             reads=self.reads,
             row_deletes=net.row_deletes,
+            keeps_packs=True,
             own_files=frozenset() if united is None else united.own_files,
             metrics={
                 "numAddedFiles": len(adds),

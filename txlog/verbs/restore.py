@@ -30,6 +30,7 @@ from txlog.commit.operation import Operation, is_rehearsing
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.identity import continued
 from txlog.fragments.ids import tag_texts
+from txlog.fragments.packs import packs_in
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path
 from txlog.protocol.access import (
@@ -156,6 +157,7 @@ class Restore(Operation):
             kind="restore",
             read_version=base.version,
             revives=True,
+            keeps_packs=True,
             removes=tuple(removes_of(gone, self.context.effects.now_ms())),
             adds=tuple(adds),
             protocol=protocol if self._salvages or protocol != base.protocol else None,
@@ -351,7 +353,7 @@ def require_there(
 
 
 def missing_files(context: Context, adds: Iterable[Add]) -> Iterable[list[str]]:
-    """Return for each file the paths (its own, its deletion vector's) that do not exist."""
+    """Return for each file the paths (its own, its vector's, its packs') that do not exist."""
     return context.engine.map(partial(_missing, context.store), adds)
 
 
@@ -360,4 +362,5 @@ def _missing(store: Store, add: Add) -> list[str]:
     if add.deletion_vector is not None:
         vector = deletion_place(store, add.deletion_vector, path=add.path)
         places.extend([] if vector is None else [vector])
+    places += [locate(store, decode_path(pack)) for pack in packs_in(add.tags)]
     return [name for home, name in places if not is_there(home, name)]

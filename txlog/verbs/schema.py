@@ -36,6 +36,7 @@ from txlog.schema.edit import (
     with_field,
     with_new_field,
 )
+from txlog.schema.storable import require_storable
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     TYPE_CHANGES,
@@ -47,7 +48,6 @@ from txlog.schema.types import (
     StructType,
     is_widening,
     require_columns,
-    require_storable,
     type_name,
 )
 from txlog.snapshot.live_files import load_files

@@ -190,7 +190,7 @@ class Transaction(Operation):
         written = list(chain.from_iterable(one.adds for one in self._intents))
         removed = {remove.path for remove in intent.removes}
         unused = [add for add in written if add.path not in committed | removed]
-        discard_files(self.context.store, unused)
+        discard_files(self.context.store, unused, kept=intent.adds)
         self.context.store.delete(sorted(_vector_paths(written) - vectors))
 
 

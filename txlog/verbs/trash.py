@@ -21,6 +21,7 @@ from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, is_rehearsing
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
+from txlog.fragments.packs import is_pack
 from txlog.fragments.rows import FEATURE
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
@@ -67,6 +68,7 @@ def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
             or _is_visible(name, ours)
             or _TEMPORARY.fullmatch(name)
             or is_deletion_file(name)
+            or is_pack(name)
         ]
         columns = [
             arrow_array([info.name for info in kept], pa.string()),

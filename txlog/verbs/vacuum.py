@@ -34,6 +34,7 @@ from txlog.commit.operation import (
     require_table_writable,
     require_user_metadata,
 )
+from txlog.fragments.packs import packs_of
 from txlog.log.paths import canonical_keys
 from txlog.lookup.segments import FOLDER as INDEX_FOLDER
 from txlog.lookup.segments import SUFFIX as SEGMENT_SUFFIX
@@ -77,7 +78,7 @@ Take = Callable[[pa.Array], None]
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
 
 # What decides about the files of a version.
-_COLUMNS = ("deletion_vector", "deletion_timestamp", "size")
+_COLUMNS = ("deletion_vector", "deletion_timestamp", "size", "tags")
 
 # The number of files that are deleted between two checks of the clock.
 _AT_ONCE: Threshold = 20_000
@@ -592,12 +593,14 @@ def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
     times = flat(rows["deletion_timestamp"])
     keys = flat(canonical_keys(rows["path"])).cast(pa.string())
     vectors = arrow_array(sorted(_vectors(rows)), pa.string())
-    nothing = arrow_array([0] * len(vectors), pa.int64())
+    packs = flat(canonical_keys(packs_of(rows))).cast(pa.string())
+    besides = pa.concat_arrays([vectors, packs])
+    nothing = arrow_array([0] * len(besides), pa.int64())
     # Each was removed at this time or before.
-    removed = arrow_array([pc.max(times).as_py()] * len(vectors), pa.int64())
+    removed = arrow_array([pc.max(times).as_py()] * len(besides), pa.int64())
     found = pa.table(
         [
-            names_below(root, pa.concat_arrays([keys, vectors])),
+            names_below(root, pa.concat_arrays([keys, besides])),
             pa.concat_arrays([flat(pc.fill_null(rows["size"], 0)), nothing]),
             pa.concat_arrays([times, removed]),
         ],
@@ -609,14 +612,15 @@ def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
 def referenced(files: FileState, cutoff_ms: int) -> pa.Array:
     """Return the keys of the files that versions since a time refer to. Pure.
 
-    They are the live files, the files that were removed after the time, and the deletion vectors of
-    both.
+    They are the live files, the files that were removed after the time, and the deletion vectors
+    and packs of both.
     """
     removed = files.tombstones
     young = removed.filter(_is_young(removed["deletion_timestamp"], cutoff_ms))
     paths = [flat(canonical_keys(rows["path"])) for rows in (files.live, young)]
     vectors = _vectors(files.live) | _vectors(young)
-    found = [*paths, arrow_array(sorted(vectors), pa.string())]
+    packs = [flat(canonical_keys(packs_of(rows))) for rows in (files.live, young)]
+    found = [*paths, arrow_array(sorted(vectors), pa.string()), *packs]
     return pa.concat_arrays([part.cast(pa.string()) for part in found])
 
 
