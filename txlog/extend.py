@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from txlog.log.paths import decode_path, encode_path
     from txlog.parquet.file_footer import FileFooter
     from txlog.parquet.page import require_pages
+    from txlog.scan.blobs import Packs, blobs_of
     from txlog.scan.dataset import StoreFiles
     from txlog.scan.given import Piece, missing_files, shares
     from txlog.scan.plan import plan_fragments
@@ -111,6 +112,7 @@ __all__ = [
     "ObjectInfo",
     "Operation",
     "Outcome",
+    "Packs",
     "Piece",
     "PrimitiveType",
     "Protocol",
@@ -130,6 +132,7 @@ __all__ = [
     "UnitedRows",
     "Where",
     "as_reader",
+    "blobs_of",
     "chosen_columns",
     "context_of",
     "create_table",
@@ -231,6 +234,8 @@ _HOMES = {
     "is_older": "store.base",
     "is_there": "store.base",
     "map_many": "store.base",
+    "Packs": "scan.blobs",
+    "blobs_of": "scan.blobs",
     "missing_files": "scan.given",
     "name_in": "store.places",
     "open_snapshot": "table.seam",

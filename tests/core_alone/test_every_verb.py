@@ -298,6 +298,14 @@ def test_looking_into_a_table(table: txlog.Table) -> None:
     assert table.lookup_counts([2, 9], on="n").to_pylist() == [2, 0]
 
 
+def test_large_values(tmp_path: Path) -> None:
+    made = txlog.Table.create(tmp_path / "b", pa.schema([txlog.blob("b", above=3)]))
+    made.append(pa.table({"b": [b"12345", b"1"]}))
+    blobs = made.blobs(made.to_arrow()["b"])
+    assert all(isinstance(blob, txlog.Blob) for blob in blobs)
+    assert sorted(blob.open().read() for blob in blobs if blob is not None) == [b"1", b"12345"]
+
+
 def test_indexes(table: txlog.Table) -> None:
     table.indexes.create("n", name="by_n", build=False)
     table.indexes.build()

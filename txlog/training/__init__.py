@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from txlog.training.loader.batches import Even
     from txlog.training.loader.choices import ClassWeights, RowFunction, class_weights
     from txlog.training.loader.images import Image
+    from txlog.training.loader.large import Blobs
     from txlog.training.loader.loader import Loader
     from txlog.training.loader.mixture import Mixture
     from txlog.training.loader.order import Shuffle
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from txlog.training.service.run import serve
 
 _LOADER = {
+    "Blobs": "loader.large",
     "Cache": "loader.loader",
     "ClassWeights": "loader.choices",
     "Even": "loader.batches",
@@ -122,6 +124,7 @@ _SERVICE = {
 __all__ = [
     "AccessError",
     "Authenticator",
+    "Blobs",
     "Cache",
     "ClassWeights",
     "Code",

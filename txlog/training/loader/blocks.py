@@ -18,6 +18,7 @@ from txlog.base.thresholds import Threshold
 from txlog.extend import FragmentReader, ReadPlan, Store, chosen_columns
 from txlog.training.loader.epoch_plan import BlockPlan, Kept
 from txlog.training.loader.images import Image
+from txlog.training.loader.large import Blobs
 from txlog.training.loader.order import Numbers, Piece, Selected
 from txlog.training.loader.views import Rows, UnfitError, View, filled
 
@@ -158,9 +159,10 @@ class BlockReader:
         addresses = (fragment.id << 32) + positions
         found: Columns = {ADDRESS: addresses} if self.addressed else {}
         for name, view in self.views.items():
-            fill = self.fill.get(name)
+            fill, column = self.fill.get(name), rows.column(name)
             try:
-                found[name] = view.prepare(filled(rows.column(name), fill, view), fill)
+                whole = column if isinstance(view, Blobs) else filled(column, fill, view)
+                found[name] = view.prepare(whole, fill)
             except UnfitError as error:
                 raise unfit(name, error, int(addresses[error.offset])) from error
         return found

@@ -15,6 +15,7 @@ from txlog.training.loader.batches import Batch, Batches, Even, whole
 from txlog.training.loader.blocks import BlockReader, Columns
 from txlog.training.loader.choices import ClassWeights, RowFunction, with_choices
 from txlog.training.loader.epoch_plan import BlockPlan, plan_blocks, rows_of_blocks
+from txlog.training.loader.large import Blobs, is_blob_column
 from txlog.training.loader.order import Order, Shuffle
 from txlog.training.loader.splits import matching_names, of_part
 from txlog.training.loader.stream import Numbered, Reader, Share, stream
@@ -168,7 +169,7 @@ class Loader(Batches):
         seed = None if shuffle is None else shuffle.seed
         plan = with_choices(plan, opened, keep=keep, weights=weights, seed=seed)
         self.schema: pa.Schema = plan.reading.schema
-        self.views = _views(self.schema, views or {}, fill or {})
+        self.views = _views(opened, self.schema, views or {}, fill or {})
         self._plan: BlockPlan | WindowPlan = plan
         self._reader: Reader = BlockReader(plan, self.views, dict(fill or {}))
         if windows is not None:
@@ -241,7 +242,7 @@ def _opened(
 
 
 def _views(
-    schema: pa.Schema, views: Mapping[str, View], fill: Mapping[str, Any]
+    table: Table, schema: pa.Schema, views: Mapping[str, View], fill: Mapping[str, Any]
 ) -> dict[str, View]:
     """Return the view of each column."""
     for argument, names in (("views", views), ("fill", fill)):
@@ -257,8 +258,15 @@ def _views(
         raise InvalidInputError(argument="columns", reason="at least one column was expected")
     found = {}
     for field in schema:
-        view = views.get(field.name) or default_view(field.type)
+        usual = Blobs() if is_blob_column(field.type) else default_view(field.type)
+        view = views.get(field.name) or usual
         require_view(field.name, field.type, view)
+        if isinstance(view, Blobs):
+            if fill.get(field.name) is not None:
+                raise InvalidInputError(
+                    argument="fill", field=field.name, reason="null values of blob columns are None"
+                )
+            view = view.of(table)
         if fill.get(field.name) is not None:
             try:
                 fill_scalar(field.type, fill[field.name], view)
