@@ -205,8 +205,8 @@ def test_each_field_has_a_case_and_each_executor_knows_it_or_refuses_it() -> Non
     request = MergeRequest(None, "true")
     known = {one.name for one in (*fields(request), *fields(EACH), *fields(UPDATE))}
     of_appends = {"inserts_once"}  # `Table.append` sets it, and no call of a merge.
-    of_appends |= {"quarantine"}  # tests/verbs/test_merge_refused.py
-    assert set(CASES) | {"predicate"} | of_appends == known
+    quarantine = {"quarantine"}  # tests/spark_ext/test_merge_quarantine.py
+    assert set(CASES) | {"predicate"} | of_appends | quarantine == known
     assert CORE.fields == known
     assert known - SPARK.fields == {"error_on_type_mismatch"} | of_appends
 

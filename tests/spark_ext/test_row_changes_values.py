@@ -143,6 +143,26 @@ def test_a_row_that_is_deleted_twice_is_one_change(
     assert found == [("delete", 0), ("delete", 1)]
 
 
+def test_changes_of_rows_with_null_structs_whose_fields_must_not_be_null(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark gives a null struct nulls in all of its fields, also in those."""
+    inner = pa.struct([pa.field("a", pa.int8(), nullable=False)])
+    schema = pa.schema(
+        [pa.field("id", pa.int64()), pa.field("st", inner), pa.field("l", pa.list_(inner))]
+    )
+    made = txlog.Table.create(
+        tmp_path / "t", schema, properties={"delta.enableChangeDataFeed": "true"}
+    )
+    rows = [{"id": 1, "st": None, "l": [None]}, {"id": 2, "st": {"a": 2}, "l": [{"a": 3}]}]
+    made.append(pa.Table.from_pylist(rows, schema))
+    DeltaTable.forPath(spark, made.uri).update(set={"id": "abs(id) + 10"})
+    assert rows_of(made.uri) == [{**row, "id": row["id"] + 10} for row in rows]
+    found = made.refresh().changes(start_version=2).to_arrow()
+    before = found.filter(pa.compute.equal(found["_change_type"], "update_preimage"))
+    assert before.select(["id", "st", "l"]).sort_by("id").to_pylist() == rows
+
+
 def test_a_merge_of_more_clauses_than_a_byte_has_numbers(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -36,7 +36,7 @@ from txlog.spark_ext.delta.frames import (
     history_rows,
     restore_row,
 )
-from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
+from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder, Refusal
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
 from txlog.spark_ext.engine import SparkEngine
 from txlog.spark_ext.reads import read
@@ -46,6 +46,7 @@ from txlog.spark_ext.writes.conditions import RowsFound, as_predicate
 from txlog.spark_ext.writes.merge import SparkUpdate, latest_schema, merge_of, table, text_of
 from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.spark_ext.writes.write_frame import require_batch
+from txlog.table.row_verbs import keeper_of
 from txlog.table.seam import context_of, execute
 from txlog.table.table import Table
 from txlog.table.write_table import convert_to_delta
@@ -315,7 +316,12 @@ class DeltaTable:
         if expression_in(condition, "condition") is None:
             raise InvalidInputError(argument="condition", reason="a merge needs a condition")
 
-        def run(clauses: Sequence[Clause], merges_schema: bool, txn: AppVersion | None) -> Outcome:
+        def run(
+            clauses: Sequence[Clause],
+            merges_schema: bool,
+            txn: AppVersion | None,
+            refusal: Refusal,
+        ) -> Outcome:
             session = source.sparkSession
             operation = merge_of(
                 latest_schema(self._table),
@@ -326,6 +332,7 @@ class DeltaTable:
                 alias=self._alias,
                 merges_schema=merges_schema or merges_schema_in_session(session),
                 frames=self._frames,
+                quarantine=keeper_of(context_of(self._table), *refusal),
             )
             with transaction(txn, session, self._spark) as recorded:
                 return execute(self._table, operation, txn=recorded)

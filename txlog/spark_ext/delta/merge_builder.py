@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.operation import Outcome
+    from txlog.table.row_verbs import OnError
+    from txlog.table.table import Table
 
 _METRICS = {
     "num_updated_rows": "numTargetRowsUpdated",
@@ -29,6 +32,8 @@ _METRICS = {
 _MERGED = pa.schema([(name, pa.int64()) for name in ("num_affected_rows", *_METRICS)])
 
 Values = Mapping[str, "str | Column"]
+Refusal = tuple["OnError", "Table | str | os.PathLike[str] | None"]
+"""What becomes of rows that do not fit, and their quarantine."""
 
 
 class DeltaMergeBuilder:
@@ -42,9 +47,13 @@ class DeltaMergeBuilder:
     def __init__(
         self,
         spark: SparkSession,
-        run: Callable[[Sequence[Clause], bool, AppVersion | None], Outcome],
+        run: Callable[[Sequence[Clause], bool, AppVersion | None, Refusal], Outcome],
     ) -> None:
-        """Take the function that carries out a merge: clauses, schema evolution, transaction."""
+        """Take the function that carries out a merge.
+
+        Its arguments: clauses, schema evolution, transaction, and what becomes of rows that do not
+        fit.
+        """
         self._spark = spark
         self._run = run
         self._clauses: tuple[Clause, ...] = ()
@@ -106,7 +115,13 @@ class DeltaMergeBuilder:
         changed._clauses = (*self._clauses, clause)
         return changed
 
-    def execute(self, *, txn: AppVersion | None = None) -> DataFrame:
+    def execute(
+        self,
+        *,
+        txn: AppVersion | None = None,
+        on_error: OnError = "error",
+        quarantine: Table | str | os.PathLike[str] | None = None,
+    ) -> DataFrame:
         """Commit the merge as one version; executors do all of its work.
 
         Parameters
@@ -114,6 +129,9 @@ class DeltaMergeBuilder:
         txn
             In `foreachBatch`, `(name, batch_id)` commits every batch exactly once. Default: the
             session's settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`.
+        on_error, quarantine
+            As for `Table.merge`: with `quarantine`, source rows that make rows which do not fit go
+            into another table, each with its reason.
 
         Returns
         -------
@@ -132,7 +150,7 @@ class DeltaMergeBuilder:
             Spark cannot resolve an expression.
         """
         try:
-            outcome = self._run(self._clauses, self._merges_schema, txn)
+            outcome = self._run(self._clauses, self._merges_schema, txn, (on_error, quarantine))
         except InvalidInputError as error:
             words = {"updates": self._assigning(error.field), "predicate": "condition"}
             error.argument = words.get(error.argument or "", error.argument)

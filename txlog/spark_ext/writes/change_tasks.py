@@ -20,6 +20,7 @@ from pyroaring import BitMap64
 from txlog.actions.file import Add, Cdc
 from txlog.base.arrow import arrow_array, numpy_array
 from txlog.base.effects import REAL
+from txlog.data_files.incoming import fit_column
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.fragments.deletion_vector import as_array
 from txlog.scan.take import by_fragment
@@ -42,6 +43,7 @@ PLACE = "_txlog_place"  # The number of the clause that applies to a row.
 ADDRESS = "_txlog_address"  # The address of the old row; null for a new row.
 ROW_NUMBER = "_txlog_row_id"  # The id of the old row, if the table tracks rows.
 SOURCE = "_txlog_source"  # True in the rows of a merge that have a row of the source, else null.
+SOURCE_ROW = "_txlog_source_row"  # The number of this row, if the merge has a quarantine.
 
 
 def new_name(at: int) -> str:
@@ -90,6 +92,10 @@ class Touched:
             self.twice = int(distinct[counts > 1][0])
         found = by_fragment(arrow_array(distinct))
         self.unite(Touched(found, {}) if updates else Touched({}, found))
+
+    def forbid(self, addresses: NDArray[np.int64]) -> None:
+        """Add rows that must not match."""
+        self.unite(Touched(refused=tuple(addresses.tolist())))
 
     def deletes_first(self, addresses: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return for each of these deleted rows whether nothing deleted the same row before it."""
@@ -229,8 +235,7 @@ def _new_rows(
             clause = task.clauses[place]
             rows = batch.filter(arrow_array(places == place))
             if clause.action == "fail":
-                refused = Touched(refused=tuple(numpy_array(rows[ADDRESS]).tolist()))
-                done.touched.unite(refused)
+                done.touched.forbid(numpy_array(rows[ADDRESS]))
                 raise _NothingCommittedError
             if clause.action == "insert":
                 done.inserted += rows.num_rows
@@ -245,9 +250,24 @@ def _new_rows(
                     before: ChangeType = (
                         "delete" if clause.action == "delete" else "update_preimage"
                     )
-                    waiting.add(_named(rows, old_name, task.old, task.old), before)
+                    waiting.add(_old_rows(task, task.feed, rows), before)
             if clause.action != "delete":
                 yield _written(task, clause, rows, waiting, numbering)
+
+
+def _old_rows(task: ChangeTask, feed: FileLayout | None, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the old rows of changes, in the table's columns and types.
+
+    Spark gives a null struct nulls in all of its fields, also in those that must not be null.
+    """
+    assert feed is not None
+    old = named_columns(rows, old_name, task.old, task.old)
+    fields = {field.name: field for field in feed.schema.fields}
+    arrays = [
+        fit_column(array, fields[name]) if pa.types.is_nested(array.type) else array
+        for name, array in zip(task.old, old.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(task.old))
 
 
 def _written(
@@ -258,7 +278,7 @@ def _written(
     numbering: Numbering | None,
 ) -> pa.RecordBatch:
     """Return the new rows: checked, and with their old ids if the table tracks rows."""
-    new = _named(rows, new_name, clause.given, task.write.schema.names())
+    new = named_columns(rows, new_name, clause.given, task.write.schema.names())
     reader = pa.RecordBatchReader.from_batches(new.schema, [new])
     (checked,) = task.write.checked(reader, numbering)
     if waiting is not None:
@@ -270,7 +290,7 @@ def _written(
     return pa.RecordBatch.from_arrays([*checked.columns, *ids], schema=schema)
 
 
-def _named(
+def named_columns(
     rows: pa.RecordBatch,
     name: Callable[[int], str],
     chosen: Iterable[str],

@@ -29,11 +29,13 @@ from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE
 from txlog.spark_ext.writes.clause_names import OneSide, quoted
 from txlog.spark_ext.writes.conditions import as_predicate, is_alike, is_plain_text
 from txlog.spark_ext.writes.own_reads import reads_table
+from txlog.spark_ext.writes.refused_rows import FixedSource
 from txlog.spark_ext.writes.row_changes import (
     ClauseValues,
     Given,
     PlannedChange,
     SparkChange,
+    find_work,
     require_free_names,
     target_frame,
 )
@@ -69,9 +71,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.app_versions import AnyAppVersion, AppVersion
     from txlog.commit.intent import UserMetadata
-    from txlog.commit.operation import Outcome
+    from txlog.commit.operation import Companion, Outcome
+    from txlog.data_files.sieve import Rejects
     from txlog.store.base import Store
 
 
@@ -80,7 +83,7 @@ SPARK = Understood(
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
                "data", "on", "source_alias", "target_alias", "schema_mode", "options",
                "target_file_bytes", "max_rows_per_file", "writer_properties",
-               "use_index"}),
+               "use_index", "quarantine"}),
     ACTIONS,
 )  # fmt: skip
 
@@ -162,6 +165,8 @@ class SparkMerge(SparkChange):
         Whether columns that only the source has are added.
     frames
         Earlier frames of the table, whose Columns conditions and values may use.
+    quarantine
+        Takes the source rows that make rows which do not fit. Default: they are an error.
     """
 
     name = "MERGE"
@@ -177,6 +182,7 @@ class SparkMerge(SparkChange):
         merges_schema: bool = False,
         options: WriteOptions | None = None,
         frames: GivenFrames | None = None,
+        quarantine: Rejects | None = None,
     ) -> None:
         super().__init__(options)
         self._frames = frames or GivenFrames()
@@ -187,7 +193,10 @@ class SparkMerge(SparkChange):
             )
         SPARK.require(*clauses)
         require_reachable(clauses)
-        self._source = source
+        self._given = source
+        self._source = source  # With a quarantine: its rows, once they are computed.
+        self._quarantine = quarantine
+        self._fixed: FixedSource | None = None
         self._predicate = predicate
         self._key = on
         self._clauses = tuple(clauses)
@@ -204,14 +213,25 @@ class SparkMerge(SparkChange):
     @property
     def source(self) -> DataFrame:
         """The other side of the merge."""
-        return self._source
+        return self._given
+
+    def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
+        """Return the commit of rows to the quarantine."""
+        return () if self._quarantine is None else self._quarantine.companions(txn)
+
+    def side_metrics(self) -> Mapping[str, int]:
+        """Return the number of rows in the quarantine, if there is one."""
+        return {} if self._quarantine is None else self._quarantine.metrics
 
     def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
         """Return the changes with those of added files, which may match rows of the source.
 
         None also if they do and the merge inserts rows: these may be among those that it inserted.
+        None with a quarantine: further rows of the source may be refused.
         """
         self._require_computed_from(base)
+        if self._quarantine is not None:
+            return None
         if any(clause.kind == "not_matched" for clause in self._clauses):
             if not self.may_extend() or self._matches(base, added["path"]):
                 return None
@@ -230,6 +250,12 @@ class SparkMerge(SparkChange):
     def changed(self, base: Snapshot) -> RowChanges:
         """Let Spark compute the merge with a version: see `SparkChange.changed`."""
         self._matching = None
+        if self._quarantine is not None:
+            self._quarantine.at(base)
+            if self._fixed is None:
+                self._require_computed_from(base)
+                self._fixed = FixedSource(self._given, self._quarantine)
+                self._source = self._fixed.frame
         keys = None
         if all(clause.kind != "not_matched_by_source" for clause in self._clauses):
             keys = SourceKeys.of(
@@ -237,7 +263,7 @@ class SparkMerge(SparkChange):
                 self._source,
                 alias=self._alias,
                 target=base.schema,
-                columns=frame_schema(self._source.schema),
+                columns=frame_schema(self._given.schema),
             )
         if keys is None:
             return super().changed(base)
@@ -245,9 +271,20 @@ class SparkMerge(SparkChange):
             self._matching = keys.where()
             return super().changed(base)
 
+    def settled(self, base: Snapshot, change: PlannedChange) -> PlannedChange:
+        """Put source rows at fault into the quarantine; return the change without them."""
+        if self._fixed is None:
+            return change
+        found = self._fixed.find(*find_work(self.context, base, change, self._options))
+        self.require_single(base, found.touched)
+        if not len(found.rows):
+            return change
+        self._fixed.refuse(found, self.name, base)
+        return self.planned(base)
+
     def planned(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> PlannedChange:
         """Return the rows of the join that a clause applies to, with their new values."""
-        columns = frame_schema(self._source.schema)
+        columns = frame_schema(self._given.schema)
         require_free_names(columns)
         require_key(self._key, target=base.schema, source=columns)
         schema = base.schema
@@ -266,6 +303,8 @@ class SparkMerge(SparkChange):
             source = source.withColumn(copy, self._source[quote_name(name)])
         joined = kinds if only is None else kinds - {"not_matched"}
         rows = _joined(target, source, as_column(self._predicate), joined)
+        if self._fixed is not None:
+            rows = self._fixed.without_refused(rows)
         place = _place(seeing, only_source=kinds == {"not_matched"})
         clauses = []
         for clause in seeing:
@@ -285,7 +324,7 @@ class SparkMerge(SparkChange):
         """Return a predicate that is true for every row of the table that the merge may change."""
         if "not_matched_by_source" in kinds:
             return None
-        columns = frame_schema(self._source.schema)
+        columns = frame_schema(self._given.schema)
         of_target = _of_target(self._predicate, self._alias, base.schema, columns)
         return _all_of([one for one in (of_target, self._matching) if one is not None])
 
@@ -513,6 +552,7 @@ def merge_of(
     merges_schema: bool,
     options: WriteOptions | None = None,
     frames: GivenFrames | None = None,
+    quarantine: Rejects | None = None,
     is_committed: bool = True,
 ) -> Operation:
     """Return the merge of a frame: with Spark's join, or without it if the frame has few rows.
@@ -543,12 +583,21 @@ def merge_of(
         merges_schema=merges_schema,
         options=options,
         frames=frames,
+        quarantine=quarantine,
     )
     operation.is_committed = is_committed
     # Rows that are collected once do not follow a table that they were read from.
     if merges_schema or reads_table(source, store):
         return operation
-    small = small_merge(source, predicate, clauses, alias=alias, schema=table, options=options)
+    small = small_merge(
+        source,
+        predicate,
+        clauses,
+        alias=alias,
+        schema=table,
+        options=options,
+        quarantine=quarantine,
+    )
     return small or operation
 
 
@@ -599,6 +648,7 @@ class SparkTable(Table):
             alias=request.target_alias,
             merges_schema=request.schema_mode == "merge",
             options=request.options,
+            quarantine=request.quarantine,
         )
         with transaction(txn, source.sparkSession) as recorded:
             return self._run(operation, recorded, user_metadata)

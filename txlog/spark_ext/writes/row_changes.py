@@ -18,14 +18,14 @@ from pyspark.sql.types import ArrayType, DataType, MapType
 from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.base.errors import UnsupportedFeatureError
+from txlog.base.errors import TxlogError, UnsupportedFeatureError
 from txlog.commit.context import Context, require_shared
 from txlog.commit.operation import discarding
 from txlog.data_files.change_files import change_layout, discard_changes, records_changes
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.deletions import delete_positions, plan_changes
 from txlog.data_files.identity import counted, identities, with_marks
-from txlog.data_files.incoming import require_whole_structs
+from txlog.data_files.incoming import is_storable, lacking_fields, require_whole_structs
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import RowChanges
@@ -33,6 +33,7 @@ from txlog.data_files.write_plan import plan_write
 from txlog.expressions.tree import Expression, quote_name
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.plan import ScanPlan
+from txlog.schema.types import StructField as DeltaField
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.answers import answered, unpacked
@@ -45,16 +46,19 @@ from txlog.spark_ext.writes.change_tasks import (
     PLACE,
     ROW_NUMBER,
     SOURCE,
+    SOURCE_ROW,
     Action,
     ChangeTask,
     RowChange,
+    Touched,
     Written,
     change_task,
     new_name,
     old_name,
 )
 from txlog.spark_ext.writes.own_reads import is_settled, require_unread
-from txlog.spark_ext.writes.write_frame import assigned, by_rows
+from txlog.spark_ext.writes.refused_tasks import FindTask, GivenValue
+from txlog.spark_ext.writes.write_frame import assigned, by_rows, is_stored
 from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import REMOVING
 from txlog.verbs.merge.match import must_not_match, several_match
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
 
 _ANSWER = "answer binary"
 _KEY, _COPY = "_txlog_key", "_txlog_copy"
+_GIVEN, _FITS = "_txlog_given_", "_txlog_fits_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,13 +163,25 @@ class SparkChange(ChangeRows):
             remedy="Put the table in a store that all workers can access",
         )
         self._require_computed_from(base)
-        change = self.planned(base)
+        change = self.settled(base, self.planned(base))
         require_storable(change.schema)
         plan = self.look(base, change.where)
         self._planned, self._frame = change, None
         self._read_version = base.version
         self.inserted = self.updated = 0
         return self._changes_of(base, change, plan)
+
+    def settled(self, base: Snapshot, change: PlannedChange) -> PlannedChange:
+        """Return the change that is carried out. Default: the planned one."""
+        return change
+
+    def require_single(self, base: Snapshot, touched: Touched) -> None:
+        """Raise if rows of the table must not match, or several rows would change one of them."""
+        if refused := touched.refused:
+            which = [_row_text(self.context, base, one) for one in refused[:MOST_NAMED]]
+            raise must_not_match(which, more=len(refused) > MOST_NAMED)
+        if touched.twice is not None:
+            raise several_match(_row_text(self.context, base, touched.twice))
 
     def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
         """Return the changes with those of added files: Spark reads these files alone.
@@ -209,11 +226,7 @@ class SparkChange(ChangeRows):
             change = replace(change, rows=_distinct_deletes(change))
             written = _computed(*_task(self.context, base, change, self._options))
         with discarding(partial(written.discard, task.store)):
-            if refused := written.touched.refused:
-                which = [_row_text(self.context, base, one) for one in refused[:MOST_NAMED]]
-                raise must_not_match(which, more=len(refused) > MOST_NAMED)
-            if written.touched.twice is not None:
-                raise several_match(_row_text(self.context, base, written.touched.twice))
+            self.require_single(base, written.touched)
             gone = written.touched.gone
             deletes = delete_positions(self.context, base, plan, gone, self._options, records=False)
         if not gone:  # For new rows, readers take changes from the adds.
@@ -285,7 +298,7 @@ def require_free_names(schema: StructType, path: str | None = None) -> None:
     UnsupportedFeatureError
         The error names the column.
     """
-    for name in (PLACE, ADDRESS, ROW_NUMBER, SOURCE):
+    for name in (PLACE, ADDRESS, ROW_NUMBER, SOURCE, SOURCE_ROW):
         if schema.get(name) is not None:
             raise UnsupportedFeatureError(
                 path=path,
@@ -310,6 +323,94 @@ def _task(
     context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
 ) -> tuple[ChangeTask, DataFrame]:
     """Return the arguments of the tasks, and the frame with their input rows."""
+    task = _work_of(context, base, change, options)
+    nothing = F.lit(None).cast("long")
+    columns = _places_of(change)
+    if task.write.layout.moved:
+        known = change.target is not None
+        columns.append((F.col(ROW_NUMBER) if known else nothing).alias(ROW_NUMBER))
+    columns += _new_columns(base, change, task.clauses)
+    for at, name in enumerate(task.old):
+        assert change.target is not None
+        columns.append(change.target[quote_name(name)].alias(old_name(at)))
+    frame = change.rows.select(*columns)
+    places = {name: at for at, name in enumerate(change.schema.names())}
+    if task.write.layout.partition_by:  # Otherwise each task would have rows of all partitions.
+        by = [F.col(new_name(places[name])) for name in task.write.layout.partition_by]
+        frame = frame.hint("rebalance", *by)
+    return task, frame
+
+
+def find_work(
+    context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
+) -> tuple[FindTask, DataFrame]:
+    """Return what tasks need to find the source rows of a merge that make rows at fault.
+
+    The frame also has the values before they are cast, in columns of their own. A value that Spark
+    cannot cast is null in the new row.
+    """
+    task = _work_of(context, base, change, options)
+    columns = [*_places_of(change), F.col(SOURCE_ROW).alias(SOURCE_ROW)]
+    columns += _new_columns(base, change, task.clauses, fails=False)
+    wanted = read_schema(change.schema)
+    types = _types_of(change)
+    found = []
+    for place, clause in enumerate(change.clauses):
+        applies = F.col(PLACE) == place
+        values = []
+        for path, one in clause.given.items():
+            field, have = change.schema.along(path)[-1], types[id(one)]
+            want, number = _type_at(wanted, path), len(columns)
+            given = fits = None
+            if _is_judged(have, field, keeps_fields=one.keeps_fields):
+                given = f"{_GIVEN}{number}"
+                columns.append(F.when(applies, one.column).alias(given, metadata={}))
+            if have != want:
+                fits = f"{_FITS}{number}"
+                is_cast = F.when(applies, is_stored(one.column, have, want))
+                columns.append(F.coalesce(is_cast, F.lit(True)).alias(fits))
+            values.append(GivenValue(field, have.simpleString(), given, fits))
+        found.append(tuple(values))
+    return FindTask(task, tuple(found)), change.rows.select(*columns)
+
+
+def _is_judged(have: DataType, want: DeltaField, *, keeps_fields: bool) -> bool:
+    """Return whether txlog can tell of each value of a type of Spark whether a field stores it.
+
+    Where `keeps_fields` is true, structs may lack fields that must not be null: they keep the old
+    values.
+    """
+    try:
+        (field,) = frame_schema(SparkStruct([SparkField("value", have)])).fields
+    except TxlogError:
+        return False
+    if keeps_fields and any(lacking_fields(field.type, want.type, want.name)):
+        return False
+    return is_storable(field.type, want.type)
+
+
+def _type_at(schema: SparkStruct, path: Sequence[str]) -> DataType:
+    """Return the type of a field; the exact names of its path lead through structs only."""
+    kind: DataType = schema
+    for name in path:
+        assert isinstance(kind, SparkStruct)
+        kind = kind[name].dataType
+    return kind
+
+
+def _places_of(change: PlannedChange) -> list[Column]:
+    """Return the clause of each row, and the address of the row of the table."""
+    nothing = F.lit(None).cast("long")
+    return [
+        F.col(PLACE).cast("int").alias(PLACE),
+        (F.col(ADDRESS) if change.target is not None else nothing).alias(ADDRESS),
+    ]
+
+
+def _work_of(
+    context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
+) -> ChangeTask:
+    """Return the arguments of the tasks that write a change."""
     moved = plan_rewrite(base, options).layout.moved
     write = plan_write(
         base.metadata,
@@ -322,7 +423,7 @@ def _task(
     feed = loses and records_changes(base)
     old = base.schema.names() if feed else []
     clauses = [RowChange(one.action, _given_columns(one, change.schema)) for one in change.clauses]
-    task = ChangeTask(
+    return ChangeTask(
         context.store,
         write,
         tuple(clauses),
@@ -334,24 +435,6 @@ def _task(
             if any(one.action == "insert" and name not in one.given for one in clauses)
         ),
     )
-    nothing = F.lit(None).cast("long")
-    columns = [
-        F.col(PLACE).cast("int").alias(PLACE),
-        (F.col(ADDRESS) if change.target is not None else nothing).alias(ADDRESS),
-    ]
-    if moved:
-        known = change.target is not None
-        columns.append((F.col(ROW_NUMBER) if known else nothing).alias(ROW_NUMBER))
-    columns += _new_columns(base, change, clauses)
-    for at, name in enumerate(old):
-        assert change.target is not None
-        columns.append(change.target[quote_name(name)].alias(old_name(at)))
-    frame = change.rows.select(*columns)
-    places = {name: at for at, name in enumerate(change.schema.names())}
-    if write.layout.partition_by:  # Otherwise each task would have rows of all partitions.
-        by = [F.col(new_name(places[name])) for name in write.layout.partition_by]
-        frame = frame.hint("rebalance", *by)
-    return task, frame
 
 
 def _given_columns(clause: ClauseValues, schema: StructType) -> tuple[str, ...]:
@@ -364,16 +447,28 @@ def _given_columns(clause: ClauseValues, schema: StructType) -> tuple[str, ...]:
     return tuple(one.name for one in schema.fields if one.name in given or not is_generated(one))
 
 
+def _types_of(change: PlannedChange) -> dict[int, DataType]:
+    """Return the types of all given values, by the ids of their objects."""
+    values = [value for clause in change.clauses for value in clause.given.values()]
+    probe = change.rows.select(*(one.column.alias(f"v{at}") for at, one in enumerate(values)))
+    return dict(zip(map(id, values), (one.dataType for one in probe.schema.fields), strict=True))
+
+
 def _new_columns(
-    base: Snapshot, change: PlannedChange, clauses: Sequence[RowChange]
+    base: Snapshot,
+    change: PlannedChange,
+    clauses: Sequence[RowChange],
+    *,
+    fails: bool = True,
 ) -> Iterator[Column]:
-    """Yield an expression for the new value of each column, which depends on the clause."""
+    """Yield an expression for the new value of each column, which depends on the clause.
+
+    A value that does not fit is an error, or null if `fails` is false.
+    """
     spark_schema = read_schema(base.schema)
     kinds = {one.name: one.dataType for one in spark_schema.fields}
     wanted = read_schema(change.schema)
-    values = [value for clause in change.clauses for value in clause.given.values()]
-    probe = change.rows.select(*(one.column.alias(f"v{at}") for at, one in enumerate(values)))
-    types = dict(zip(map(id, values), (one.dataType for one in probe.schema.fields), strict=True))
+    types = _types_of(change)
     for at, want in enumerate(wanted.fields):
         branches: list[tuple[int, Column]] = []
         for place, (clause, does) in enumerate(zip(change.clauses, clauses, strict=True)):
@@ -388,7 +483,7 @@ def _new_columns(
             if change.target is not None and want.name in kinds:
                 own = change.target[quote_name(want.name)], kinds[want.name]
             columns = {path: (one.column, have) for path, (one, have) in given.items()}
-            branches.append((place, assigned(own, columns, want.dataType, want.name)))
+            branches.append((place, assigned(own, columns, want.dataType, want.name, fails=fails)))
             for path, (one, have) in given.items():
                 if not one.keeps_fields:
                     _require_whole(one, have, (want.name, *path), change.schema)

@@ -34,6 +34,8 @@ from txlog.verbs.merge.merge import Merge
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from txlog.data_files.sieve import Rejects
+
 LOCAL_ROWS = "spark.txlog.merge.localRows"
 DEFAULT_LOCAL_ROWS: Threshold = 10_000
 
@@ -48,6 +50,7 @@ def small_merge(
     alias: str | None,
     schema: StructType,
     options: WriteOptions | None = None,
+    quarantine: Rejects | None = None,
 ) -> Merge | None:
     """Return the merge if txlog can execute it, or None if Spark must do so.
 
@@ -60,6 +63,8 @@ def small_merge(
     ----------
     schema
         The schema of the table.
+    quarantine
+        Takes the rows of the source that make rows which do not fit.
 
     Raises
     ------
@@ -81,7 +86,14 @@ def small_merge(
         rows = source.limit(max_rows + 1).toArrow()
     if rows.num_rows > max_rows:
         return None
-    request = MergeRequest(rows, predicate, sides.source_alias, sides.target_alias, options=options)
+    request = MergeRequest(
+        rows,
+        predicate,
+        sides.source_alias,
+        sides.target_alias,
+        options=options,
+        quarantine=quarantine,
+    )
     return Merge(request, clauses)
 
 

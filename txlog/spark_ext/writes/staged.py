@@ -81,6 +81,7 @@ class SparkFrames:
             alias=request.target_alias,
             merges_schema=request.schema_mode == "merge",
             options=request.options,
+            quarantine=request.quarantine,
             is_committed=is_committed,
         )
 

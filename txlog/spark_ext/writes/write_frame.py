@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -388,13 +390,19 @@ def _fewer(rows: int, asked: str | None) -> int:
 
 
 def stored(
-    value: Column, have: DataType, want: DataType, name: str, *, own: Typed | None = None
+    value: Column,
+    have: DataType,
+    want: DataType,
+    name: str,
+    *,
+    own: Typed | None = None,
+    fails: bool = True,
 ) -> Column:
     """Return a value in the type of a column.
 
     Struct fields are matched by name at any depth, and missing fields become null. Other values
-    are cast. A value that does not fit is an error, also in sessions without ANSI mode; fractions
-    are cut off or rounded, as Spark's casts do.
+    are cast. A value that does not fit is an error, also in sessions without ANSI mode, or null
+    if `fails` is false; fractions are cut off or rounded, as Spark's casts do.
 
     Parameters
     ----------
@@ -413,27 +421,30 @@ def stored(
         return value
     match have, want:
         case StructType(), StructType():
-            return _struct(value, have, want, name, own)
+            return _struct(value, have, want, name, own, fails=fails)
         case ArrayType(elementType=element), ArrayType(elementType=wanted):
             if not _only_nulls_differ(element, wanted):
                 value = F.transform(
-                    value, lambda one: stored(one, element, wanted, f"{name}.element")
+                    value,
+                    lambda one: stored(one, element, wanted, f"{name}.element", fails=fails),
                 )
         case MapType(keyType=key, valueType=inner), MapType(keyType=wanted_key, valueType=target):
             if not _only_nulls_differ(key, wanted_key):
                 value = F.transform_keys(
-                    value, lambda one, _: stored(one, key, wanted_key, f"{name}.key")
+                    value,
+                    lambda one, _: stored(one, key, wanted_key, f"{name}.key", fails=fails),
                 )
             if not _only_nulls_differ(inner, target):
                 value = F.transform_values(
-                    value, lambda _, one: stored(one, inner, target, f"{name}.value")
+                    value,
+                    lambda _, one: stored(one, inner, target, f"{name}.value", fails=fails),
                 )
         case NullType(), _:
             pass
         case _, NullType():
             raise untyped(name)
         case _ if not _nested(have) and not _nested(want):
-            return _checked(value, want, name)
+            return _checked(value, want, name) if fails else value.try_cast(want)
         case _:
             raise SchemaMismatchError(
                 argument="updates",
@@ -443,6 +454,31 @@ def stored(
                 remedy=f"Write CAST(… AS {want.simpleString()})",
             )
     return value.cast(want)
+
+
+def is_stored(value: Column, have: DataType, want: DataType) -> Column:
+    """Return whether `stored` has no error for a value: true or false, at any depth. Pure."""
+    return F.coalesce(_is_stored(value, have, want), F.lit(True))
+
+
+def _is_stored(value: Column, have: DataType, want: DataType) -> Column:
+    match have, want:
+        case _ if have == want or isinstance(have, NullType):
+            return F.lit(True)
+        case StructType(), StructType():
+            wanted = {part.name.lower(): part.dataType for part in want.fields}
+            parts = [
+                is_stored(value.getField(part.name), part.dataType, wanted[part.name.lower()])
+                for part in have.fields
+                if part.name.lower() in wanted
+            ]
+            return reduce(and_, parts, F.lit(True))
+        case ArrayType(elementType=element), ArrayType(elementType=target):
+            return F.forall(value, lambda one: is_stored(one, element, target))
+        case MapType(keyType=key, valueType=inner), MapType(keyType=to_key, valueType=to_value):
+            keys = F.forall(F.map_keys(value), lambda one: is_stored(one, key, to_key))
+            return keys & F.forall(F.map_values(value), lambda one: is_stored(one, inner, to_value))
+    return value.isNull() | value.try_cast(want).isNotNull()
 
 
 def named_by_place(have: DataType, want: DataType, name: str) -> DataType:
@@ -522,7 +558,13 @@ def _fields_of(own: Typed | None) -> dict[str, Typed]:
 
 
 def _struct(
-    value: Column, have: StructType, want: StructType, name: str, own: Typed | None
+    value: Column,
+    have: StructType,
+    want: StructType,
+    name: str,
+    own: Typed | None,
+    *,
+    fails: bool,
 ) -> Column:
     known = {part.name.lower(): part for part in have.fields}
     extra = known.keys() - {part.name.lower() for part in want.fields}
@@ -540,9 +582,9 @@ def _struct(
         path = f"{name}.{part.name}"
         if existing is not None:
             new = value.getField(existing.name)
-            inner = stored(new, existing.dataType, part.dataType, path, own=old)
+            inner = stored(new, existing.dataType, part.dataType, path, own=old, fails=fails)
         elif old is not None:
-            inner = stored(*old, part.dataType, path)
+            inner = stored(*old, part.dataType, path, fails=fails)
         else:
             inner = F.lit(None).cast(part.dataType)
         fields.append(inner.alias(part.name))
@@ -550,7 +592,12 @@ def _struct(
 
 
 def assigned(
-    own: Typed | None, given: Mapping[tuple[str, ...], Typed], want: DataType, name: str
+    own: Typed | None,
+    given: Mapping[tuple[str, ...], Typed],
+    want: DataType,
+    name: str,
+    *,
+    fails: bool = True,
 ) -> Column:
     """Return a column in which some nested fields have new values.
 
@@ -563,13 +610,15 @@ def assigned(
         The current column with its type. None for a new column.
     given
         Values by the path of the field below the column; the empty path is the column itself.
+    fails
+        As for `stored`.
     """
     if () in given:
-        return stored(*given[()], want, name, own=own)
+        return stored(*given[()], want, name, own=own, fails=fails)
     if not given:
         if own is None:
             return F.lit(None).cast(want)
-        return stored(*own, want, name)
+        return stored(*own, want, name, fails=fails)
     if not isinstance(want, StructType):
         raise InvalidInputError(
             argument="updates",
@@ -581,6 +630,7 @@ def assigned(
     for part in want.fields:
         inner = {path[1:]: value for path, value in given.items() if path[0] == part.name}
         path = f"{name}.{part.name}"
-        value = assigned(inner_fields.get(part.name.lower()), inner, part.dataType, path)
+        old = inner_fields.get(part.name.lower())
+        value = assigned(old, inner, part.dataType, path, fails=fails)
         fields.append(value.alias(part.name))
     return F.struct(*fields)
