@@ -415,3 +415,82 @@ def test_marks_have_no_secrets() -> None:
     assert _version(_Relation(marked, is_source=False), store, 5) == 3
     other: Any = SimpleNamespace(root="s3://user:pa55word@bucket/u")
     assert _version(_Relation(marked, is_source=False), other, 5) is None
+
+
+def merged(frame: "DataFrame", path: Path) -> None:
+    merger = spark_ext.table(frame.sparkSession, str(path)).merge(frame, "target.id = source.id")
+    merger.when_matched_update({"p": "concat(source.p, '+')"}).execute()
+
+
+def upserted(frame: "DataFrame", path: Path) -> None:
+    spark_ext.table(frame.sparkSession, str(path)).upsert(frame, on="id")
+
+
+def merged_by_handle(frame: "DataFrame", path: Path) -> None:
+    table = DeltaTable.forPath(frame.sparkSession, str(path)).alias("t")
+    table.merge(frame.alias("s"), "t.id = s.id").whenMatchedDelete("s.id = 1").execute()
+
+
+def merged_in_a_block(frame: "DataFrame", path: Path) -> None:
+    """What the block itself has changed does not count."""
+    table = txlog.Table(path)
+    with table.transaction() as changes:
+        changes.append(pa.table({"id": pa.array([50 + table.version], pa.int64()), "p": ["x"]}))
+        merger = changes.merge(frame, "target.id = source.id")
+        merger.when_matched_update({"p": "concat(source.p, '+')"}).execute()
+
+
+def merged_with_quarantine(frame: "DataFrame", path: Path) -> None:
+    merger = spark_ext.table(frame.sparkSession, str(path)).merge(
+        frame, "target.id = source.id", on_error="quarantine", quarantine=path.parent / "q"
+    )
+    merger.when_matched_update({"p": "concat(source.p, '+')"}).execute()
+
+
+def updated_by_subquery(frame: "DataFrame", path: Path) -> None:
+    frame.createOrReplaceTempView("v_saved")
+    table = DeltaTable.forPath(frame.sparkSession, str(path))
+    table.update("id = (SELECT max(id) FROM v_saved)", {"p": "'z'"})
+
+
+def updated_to_subquery(frame: "DataFrame", path: Path) -> None:
+    frame.createOrReplaceTempView("v_saved")
+    table = DeltaTable.forPath(frame.sparkSession, str(path))
+    table.update("id = 1", {"p": "(SELECT max(p) FROM v_saved)"})
+
+
+def deleted_by_subquery(frame: "DataFrame", path: Path) -> None:
+    frame.createOrReplaceTempView("v_saved")
+    table = DeltaTable.forPath(frame.sparkSession, str(path))
+    table.delete("id = (SELECT max(id) FROM v_saved)")
+
+
+CHANGES: tuple[Write, ...] = (
+    merged, upserted, merged_by_handle, merged_in_a_block, merged_with_quarantine,
+    updated_by_subquery, updated_to_subquery, deleted_by_subquery,
+)  # fmt: skip
+
+
+def set_a_property(path: Path | str) -> None:
+    txlog.Table(path).alter.set_properties({"delta.logRetentionDuration": "interval 40 days"})
+
+
+@pytest.mark.spec("CON-30", "SPK-27")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_by_rows_that_were_read_before_another_change_is_a_conflict(
+    spark: "SparkSession", place: Path, change: Write
+) -> None:
+    old = read(spark, str(place))
+    set_a_property(place)  # It changes no row.
+    change(old, place)
+    version = txlog.Table(place).version
+    assert version == 2
+    old = read(spark, str(place))
+    wins(place)
+    with pytest.raises(CommitConflictError, match=f"of version {version} .*version={version}"):
+        change(old, place)
+    assert txlog.Table(place).version == version + 1
+    assert not txlog.Table.exists(place.parent / "q")
+    change(read(spark, str(place), version=version), place)  # What the remedy names.
+    change(read(spark, str(place)), place)
+    change(spark.read.format("txlog").load(str(place)), place)

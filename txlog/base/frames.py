@@ -35,7 +35,7 @@ class Frames(Protocol):
         """
 
     def merge(
-        self, request: Any, clauses: Any, table: Any, store: Any, *, is_committed: bool
+        self, request: Any, clauses: Any, table: Any, store: Any, *, begun: Callable[[], Any] | None
     ) -> Any:
         """Return the `Operation` of a `MergeRequest` whose source is a frame.
 
@@ -43,8 +43,9 @@ class Frames(Protocol):
         ----------
         table, store
             The schema and the store of the table.
-        is_committed
-            Whether the version that the merge changes is in the log, so that workers can open it.
+        begun
+            Returns the version of the log on which the transaction began that has changed the table
+            before. None: the version that the merge changes is in the log; workers can open it.
         """
 
 

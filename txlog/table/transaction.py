@@ -85,9 +85,8 @@ class TableTransaction(RowVerbs):
             return Outcome("MERGE", None, skipped=True)
         is_first = not self.operation.has_changes
         state = self._latest()
-        operation = frames.merge(
-            request, clauses, state.schema, self._context.store, is_committed=is_first
-        )
+        begun = None if is_first else lambda: self.operation.first
+        operation = frames.merge(request, clauses, state.schema, self._context.store, begun=begun)
         return self._run(operation, txn, user_metadata)
 
     def _run(

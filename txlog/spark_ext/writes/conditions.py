@@ -33,7 +33,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.reads.read_frame import read_version
 from txlog.spark_ext.same_meaning import BOOLEAN, DATE, is_compared_alike, kind_of
-from txlog.spark_ext.writes.own_reads import is_settled, require_unread
+from txlog.spark_ext.writes.own_reads import is_settled, require_unchanged
 from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.store.open import open_store
 
@@ -182,25 +182,29 @@ class RowsFound:
         self._storage_options = storage_options
         self._frames = frames
         self._last: DataFrame | None = None  # The frame of the last look at all files.
-        self._version = -1  # The version at which it looked.
+        self._version = -1  # The version at which it looked first.
 
     def of(self, base: Snapshot) -> Mapping[int, BitMap64]:
         """Return the rows of all files."""
-        self._require_unread(base)
-        self._last, self._version = self._chosen(base), base.version
-        return _positions(self._last)
+        chosen = self._chosen(base)
+        self._require_unchanged(chosen, base)
+        if self._last is None:
+            self._version = base.version
+        self._last = chosen
+        return _positions(chosen)
 
     def of_files(self, base: Snapshot, paths: pa.ChunkedArray) -> Mapping[int, BitMap64] | None:
         """Return the rows of some files; None if the condition may read what has changed."""
-        self._require_unread(base)
-        if self._last is None or not is_settled(self._last):
+        if self._last is None:
             return None
-        return _positions(self._chosen(base, paths))
+        self._require_unchanged(self._last, base)
+        return _positions(self._chosen(base, paths)) if is_settled(self._last) else None
 
-    def _require_unread(self, base: Snapshot) -> None:
-        """Raise in a second attempt as `require_unread` does."""
+    def _require_unchanged(self, chosen: DataFrame, base: Snapshot) -> None:
+        """Raise as `require_unchanged` does."""
+        asked = base.version if self._last is None else self._version
         store = open_store(self._uri, self._storage_options)
-        require_unread(self._last, None, store, self._version, base.version)
+        require_unchanged(chosen, None, store, base, asked)
 
     def _chosen(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> DataFrame:
         if base.schema.get(ROW_ADDRESS) is not None:

@@ -348,7 +348,7 @@ class SparkMerge(SparkChange):
             self.context,
             where,
             only,
-            is_committed=self.is_committed,
+            is_committed=self.begun is None,
         )
         target = self._frames.added_to(target, self._expressions(), self._source)
         alias = self._name(kinds)
@@ -553,7 +553,7 @@ def merge_of(
     options: WriteOptions | None = None,
     frames: GivenFrames | None = None,
     quarantine: Rejects | None = None,
-    is_committed: bool = True,
+    begun: Callable[[], Snapshot] | None = None,
 ) -> Operation:
     """Return the merge of a frame: with Spark's join, or without it if the frame has few rows.
 
@@ -561,8 +561,8 @@ def merge_of(
     ----------
     table, store
         The schema and the store of the table.
-    is_committed
-        Whether the version that is changed is in the log.
+    begun
+        As for `SparkChange`.
     """
     predicate = _as_text(predicate)
     clauses = [
@@ -585,7 +585,7 @@ def merge_of(
         frames=frames,
         quarantine=quarantine,
     )
-    operation.is_committed = is_committed
+    operation.begun = begun
     # Rows that are collected once do not follow a table that they were read from.
     if merges_schema or reads_table(source, store):
         return operation

@@ -17,10 +17,12 @@ from txlog.spark_ext.source.options import Options
 from txlog.store.branches import branch_id, branch_option, chain_of
 from txlog.store.open import open_store
 from txlog.store.places import same_place
+from txlog.verbs.same_rows import EVERY_FILE, has_other_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
 _CLASSIC, _CONNECT = "_jdf", "_plan"  # There is no public way to get the plan of a frame.
@@ -120,43 +122,47 @@ def _nodes(plan: Any) -> Iterator[Any]:
         yield from _nodes(child)
 
 
-def require_unread(
-    df: DataFrame | None, source: DataFrame | None, store: Store, version: int, latest: int
+def require_unchanged(
+    df: DataFrame | None, source: DataFrame | None, store: Store, base: Snapshot, asked: int
 ) -> None:
-    """Raise in a second attempt if a change also reads its table in the source, or in a subquery.
+    """Raise if a change reads its table in its source or in a subquery, and other rows are there.
 
-    Another writer has changed the table since the version that they have, and Spark may have
-    computed them already. A version that the caller has chosen does not count. On Spark Connect,
-    names of views and tables of the server are not looked at, nor are subqueries.
+    Another writer has changed the table since the version that they read, at the first attempt or
+    at a later one, when Spark may have computed them already. A version that the caller has chosen
+    does not count. On Spark Connect, names of views and tables of the server are not looked at, nor
+    are subqueries.
 
     Parameters
     ----------
     df
-        The frame with the changed rows, which reads the table itself. None: there was no attempt.
+        The frame with the changed rows, which reads the table itself. None: it is not known yet.
     source
         The other side of a merge.
-    version, latest
-        The version of the first attempt, and that of this one.
+    base
+        The version of the log that is changed.
+    asked
+        The version of the log at the first attempt: what the data source has read if it was asked.
 
     Raises
     ------
     CommitConflictError
-        They read it.
+        They read a version with other files.
     """
-    if df is None or version == latest:
-        return
     found = [] if source is None else [one for one in _relations(source) if one is not None]
-    for inner in _plans(df)[1:] if hasattr(df, _CLASSIC) else ():
+    for inner in _plans(df)[1:] if df is not None and hasattr(df, _CLASSIC) else ():
         found += _of_plan(inner)
-    if any(_version(one, store, 0) is not None for one in found):
-        raise CommitConflictError(
-            version=latest,
-            rule="CON-30",
-            path=store.root,
-            reason=f"the change is computed from other rows of version {version} of the table, "
-            "and another writer has changed it meanwhile",
-            remedy="Nothing was committed. Run the statement again on the latest version",
-        )
+    read = {_version(one, store, asked) for one in found}
+    for version in sorted(one for one in read if one is not None):
+        if has_other_files(store, base, version, EVERY_FILE):
+            raise CommitConflictError(
+                version=base.version,
+                rule="CON-30",
+                path=store.root,
+                reason=f"the change is computed from other rows of version {version} of the table, "
+                "and another writer has changed it meanwhile",
+                remedy="Nothing was committed. Read the table again, and run the statement again. "
+                f"If the rows of version {version} are meant, read them with version={version}",
+            )
 
 
 def _is_fixed(leaf: Any) -> bool:

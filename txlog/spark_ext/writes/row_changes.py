@@ -56,7 +56,7 @@ from txlog.spark_ext.writes.change_tasks import (
     new_name,
     old_name,
 )
-from txlog.spark_ext.writes.own_reads import is_settled, require_unread
+from txlog.spark_ext.writes.own_reads import is_settled, require_unchanged
 from txlog.spark_ext.writes.refused_tasks import FindTask, GivenValue
 from txlog.spark_ext.writes.write_frame import assigned, by_rows, is_stored
 from txlog.verbs.change_rows import ChangeRows
@@ -124,14 +124,16 @@ class SparkChange(ChangeRows):
     actions of the new files, and for each file a bitmap of the removed rows.
     """
 
-    is_committed = True  # Whether the version that is changed is in the log.
+    # Returns the version of the log on which a transaction began that has changed the table before
+    # this change. None: the version that is changed is in the log.
+    begun: Callable[[], Snapshot] | None = None
 
     def __init__(self, options: WriteOptions | None = None) -> None:
         self._options = as_options(options)
         # Of the last attempt that was not extended: the change, and the frame with its rows.
         self._planned: PlannedChange | None = None
         self._frame: DataFrame | None = None
-        self._read_version = -1  # Of that attempt.
+        self._asked: int | None = None  # The version of the log at the first attempt.
         self.inserted = self.updated = 0  # Rows, of the last attempt.
 
     @abstractmethod
@@ -167,7 +169,6 @@ class SparkChange(ChangeRows):
         require_storable(change.schema)
         plan = self.look(base, change.where)
         self._planned, self._frame = change, None
-        self._read_version = base.version
         self.inserted = self.updated = 0
         return self._changes_of(base, change, plan)
 
@@ -204,10 +205,13 @@ class SparkChange(ChangeRows):
         """The other side of a merge."""
         return None
 
-    def _require_computed_from(self, base: Snapshot) -> None:
-        """Raise in a second attempt as `require_unread` does."""
-        store = self.context.store
-        require_unread(self._frame, self.source, store, self._read_version, base.version)
+    def _require_computed_from(self, base: Snapshot, frame: DataFrame | None = None) -> None:
+        """Raise as `require_unchanged` does; the frame is that of this attempt, if it is known."""
+        logged = base if self.begun is None else self.begun()
+        if self._asked is None:
+            self._asked = logged.version
+        known = self._frame if frame is None else frame
+        require_unchanged(known, self.source, self.context.store, logged, self._asked)
 
     def may_extend(self) -> bool:
         """Return whether the files of the last attempt have the changes that they would get now."""
@@ -217,6 +221,7 @@ class SparkChange(ChangeRows):
         """Let Spark compute the change of the files of a plan."""
         task, frame = _task(self.context, base, change, self._options)
         if self._frame is None:
+            self._require_computed_from(base, frame)
             self._frame = frame
         written = _computed(task, frame)
         if written.repeats and task.feed is not None:

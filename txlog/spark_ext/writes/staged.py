@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -65,7 +65,7 @@ class SparkFrames:
         table: StructType,
         store: Store,
         *,
-        is_committed: bool,
+        begun: Callable[[], Snapshot] | None,
     ) -> Operation:
         """Return the merge of a frame: conditions and values are expressions of Spark."""
         source = request.data
@@ -82,7 +82,7 @@ class SparkFrames:
             merges_schema=request.schema_mode == "merge",
             options=request.options,
             quarantine=request.quarantine,
-            is_committed=is_committed,
+            begun=begun,
         )
 
 
