@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from txlog.training.datasets.lineage import Direction, Edge, Graph, Node
     from txlog.training.datasets.prepare import InlineRunner, Runner, ThreadRunner
     from txlog.training.datasets.sources import Sources
+    from txlog.training.datasets.steps import Run, Step
     from txlog.training.datasets.training_set import TrainingSet
     from txlog.training.datasets.types import register
     from txlog.training.datasets.types.base import DatasetType
@@ -98,8 +99,10 @@ _DATASETS = {
     "Limits": "datasets.limits",
     "Node": "datasets.lineage",
     "Part": "datasets.values",
+    "Run": "datasets.steps",
     "Runner": "datasets.prepare",
     "Sources": "datasets.sources",
+    "Step": "datasets.steps",
     "Summary": "datasets.values",
     "ThreadRunner": "datasets.prepare",
     "TrainingSet": "datasets.training_set",
@@ -153,9 +156,11 @@ __all__ = [
     "RemoteDataset",
     "RemoteDatasets",
     "RowFunction",
+    "Run",
     "Runner",
     "Shuffle",
     "Sources",
+    "Step",
     "Summary",
     "Text",
     "ThreadRunner",

@@ -38,7 +38,9 @@ def every(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(every(typer.main.get_command(commands.app)))
 # Spark, servers, a page that takes seconds, a hash: others test them.
 ELSEWHERE = {"demo", "ui", "report", "datasets fetch", "datasets export", "datasets serve"}
-NO_DATA = {f"datasets {name}" for name in ("tag", "hide", "unhide", "delete", "undelete", "purge")}
+NO_DATA = {f"datasets {name}" for name in (
+    "tag", "hide", "unhide", "delete", "undelete", "purge", "remove-step",
+)}  # fmt: skip
 NO_DATA |= {"demo", "datasets serve"}
 
 
@@ -100,9 +102,11 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("catalog")
     for file, text in {"1.csv": "hello,greeting\nhi,greeting\n", "2.csv": "bye,farewell\n"}.items():
         (folder / file).write_text(text)
+    (folder / "clean.py").write_text("def run(rows):\n    return rows\n")
     for words in ("create sets intents 1.csv --type TEXT_INTENT",
                   "update sets intents 2.csv --tag split=train",
-                  "create sets old 2.csv --type TEXT_INTENT", "delete sets old"):  # fmt: skip
+                  "create sets old 2.csv --type TEXT_INTENT", "delete sets old",
+                  "on-commit sets intents --run clean.py --into lengths"):  # fmt: skip
         command, root, *rest = words.split()
         rest = [str(folder / word) if word.endswith(".csv") else word for word in rest]
         assert run(["datasets", command, str(folder / root), *rest]) == 0

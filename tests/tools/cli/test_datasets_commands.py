@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from txlog.base.effects import Effects
 from txlog.tools.cli.app import run
 
 
@@ -39,6 +40,48 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
     for name, text in {"1.csv": "hello,greeting\nhi,greeting\n", "2.csv": "bye,farewell\n"}.items():
         (tmp_path / name).write_text(text)
     return Shell(tmp_path, capsys)
+
+
+def test_steps_run_on_the_command_line(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "programs").mkdir()
+    program = tmp_path / "programs" / "copy.py"
+    program.write_text("import sys\nprint('once')\nsys.exit(1)\n")
+    shell("create", "intents", str(tmp_path / "1.csv"), "--type", "TEXT_INTENT")
+    words = [f"--run={sys.executable}", "--run=copy.py", "--into=copied", "--rows=all"]
+    added = shell.json("on-commit", "intents", *words, "--step", "copy")
+    assert (added["name"], added["run"]) == ("copy", [sys.executable, "copy.py"])
+    assert (added["rows"], added["state"], added["waiting"]) == ("all", "WAITING", [1])
+    folder = ("--folder", str(program.parent))
+    assert "exit code 1: once" in " ".join(shell("run-steps", *folder, code=1).split())
+    assert [one["state"] for one in shell.json("steps")] == ["FAILED"]
+    program.write_text("import os, shutil, sys\n"
+                       "with open(os.environ['TXLOG_OUTPUT'], 'wb') as out:\n"
+                       "    shutil.copyfileobj(sys.stdin.buffer, out)\n")  # fmt: skip
+    (run,) = shell.json("run-steps", "copy", *folder, "--timeout", "60")
+    assert (run["state"], run["made"]["rows"], run["made"]["replaces"]) == ("DONE", 2, True)
+    assert "IDLE" in shell("steps")
+    shell("remove-step", "copy")
+    assert shell.json("steps") == []
+    assert "There is none yet" in shell("run-steps", "copy", code=4)
+
+
+def test_steps_run_again_and_again(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it is interrupted, as by Ctrl-C."""
+    shell("create", "intents", str(tmp_path / "1.csv"), "--type", "TEXT_INTENT")
+    shell("on-commit", "intents", "--run", "gone.py", "--into", "made")
+    slept: list[float] = []
+
+    def sleep(_: Effects, seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Effects, "sleep_s", sleep)
+    told = shell("run-steps", "--folder", str(tmp_path), "--every", "7", code=130)
+    assert slept == [7.0, 7.0, 7.0]
+    assert told.count("FAILED") == 3
 
 
 def test_from_upload_to_training(shell: Shell, tmp_path: Path) -> None:

@@ -290,6 +290,22 @@ def test_commits_are_picked_by_tags(
     assert texts(made.table().to_arrow()) == "".join(rows)
 
 
+@pytest.mark.spec("DST-2", "DST-40")
+def test_a_commit_replaces_those_before_it(ds: Dataset, catalog: Datasets) -> None:
+    before = ds.prepare()
+    assert ds.update(rows_of("gh"), "all anew", {"for": "training"}, replace=True).replaces
+    ds.update(rows_of("i"), "one more", {"for": "training"})
+    again = catalog.dataset("t")
+    assert [one.replaces for one in again.commits()] == [False, False, False, True, False]
+    assert again.prepare().picked == (4, 5)
+    assert again.prepare(3).version_hash == before.version_hash
+    assert again.prepare(tags={"for": "test"}).picked == (1,)  # The new commit is none of these.
+    assert again.prepare(tags={"for": "training"}).picked == (4, 5)
+    assert [c.commit_id for c in again.diff(3, 5).commits_removed] == [1, 2, 3]
+    again.hide(4)
+    assert again.prepare().picked == (1, 2, 3, 5)
+
+
 @pytest.mark.spec("DST-40")
 def test_a_pick_of_nothing_is_refused(ds: Dataset) -> None:
     with pytest.raises(InvalidInputError, match="no commit of 3 has for=dev"):

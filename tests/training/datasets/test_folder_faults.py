@@ -12,6 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.training.datasets.homes import (
@@ -31,6 +32,7 @@ from txlog.testing import Crash, CrashingStore, CrashPoint, crash_points
 from txlog.testing.faults import Fault, FaultyStore
 from txlog.testing.schedules import Actor, Choose, History, all_schedules, play, some_schedule
 from txlog.training import Datasets, InlineRunner
+from txlog.training.datasets.program import Program
 
 
 def seen(catalog: Datasets) -> list[Any]:
@@ -83,14 +85,44 @@ def purge_dataset(catalog: Datasets) -> None:
         catalog.sweep()
 
 
+def run_steps(catalog: Datasets) -> None:
+    for run in catalog.run_steps():
+        if run.error is not None:  # An error of the store is one of the run.
+            raise StoreError(operation="run", path=run.step, reason=run.error.text)
+
+
+def run_first_step(catalog: Datasets) -> None:
+    run_steps(catalog)
+
+
 VERBS: dict[str, Callable[[Datasets], None]] = {
-    one.__name__: one for one in (create, update, prepare, hide, purge_commit, purge_dataset)
-}
+    one.__name__: one
+    for one in (
+        create, update, prepare, hide, purge_commit, purge_dataset, run_steps, run_first_step,
+    )
+}  # fmt: skip
+LEASED = ("prepare", "run_steps", "run_first_step")  # A dead worker's lease ends before a retry.
 
 
-def begin(store: Store) -> None:
+@pytest.fixture(autouse=True)
+def _programs_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of a step doubles the rows; it is no process."""
+
+    def twice(_: Program, rows: pa.RecordBatchReader, facts: Any) -> pa.RecordBatchReader:
+        table = rows.read_all()
+        return pa.concat_tables([table, table]).to_reader()
+
+    monkeypatch.setattr(Program, "run", twice)
+
+
+def begin(store: Store, verb: str = "") -> None:
     catalog = catalog_in(store)
     ds = catalog.create("t", "TABLE", rows_of("xy"))
+    if verb in ("run_steps", "run_first_step"):
+        catalog.on_commit("t", run="twice.py", into="doubled")
+    if verb == "run_first_step":
+        return
+    catalog.run_steps()
     ds.update(rows_of("z"), "second", {"for": "training"})
     ds.prepare(tags={"for": "training"})
 
@@ -108,7 +140,7 @@ class Model:
 
 def model_of(store: MemoryStore, verb: str) -> Model:
     clear(store)
-    begin(store)
+    begin(store, verb)
     files, before = files_in(store), seen(catalog_in(store))
     counting = CrashingStore(store)
     VERBS[verb](catalog_in(counting, 1))
@@ -151,7 +183,7 @@ class Later(Ticking):
 
 def finish(store: Store, verb: str) -> None:
     """Do the verb again, as a user does after a call without an answer."""
-    catalog = catalog_in(store, 3, effects=Later(3) if verb == "prepare" else None)
+    catalog = catalog_in(store, 3, effects=Later(3) if verb in LEASED else None)
     if verb == "prepare":
         catalog.sweep()
     VERBS[verb](catalog)
@@ -161,7 +193,7 @@ def chosen(calls: list[tuple[str, str]], every: int) -> list[CrashPoint]:
     return crash_points(calls)[::every]
 
 
-@pytest.mark.spec("DST-2", "DST-6", "DST-23", "DST-25")
+@pytest.mark.spec("DST-2", "DST-6", "DST-23", "DST-25", "DST-72")
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_a_verb_that_breaks_off_has_its_effect_or_none(store: MemoryStore, verb: str) -> None:
     model = model_of(store, verb)
@@ -293,6 +325,7 @@ def picked(catalog: Datasets) -> tuple[int, ...]:
 
 Act = Callable[[Datasets], Any]
 ACTS: dict[str, tuple[Act, Act]] = {  # Each as one catalog does it, and as the other one does.
+    "step": (run_steps, run_steps),
     "create": (made("a"), made("a")),
     "update": (added("one"), added("two")),
     "prepare": (picked, picked),
@@ -308,6 +341,8 @@ PAIRS = [
     *((one, other) for at, one in enumerate(VERBS_OF_PAIRS) for other in VERBS_OF_PAIRS[at:]),
     ("create", "create another"),
     ("update with a txn", "update with a txn"),
+    ("step", "step"),
+    ("step", "hide"),
 ]
 MANY = {("create", "prepare"), ("update", "prepare"), ("prepare", "prepare"), ("prepare", "tag"),
         ("prepare", "delete"), ("prepare", "purge"), ("purge", "purge")}  # fmt: skip
@@ -356,7 +391,7 @@ def run_pair(store: MemoryStore, pair: tuple[str, str], *, seeds: int = 0) -> in
     seeds
         How many orders are played at random after them.
     """
-    begin(store)
+    begin(store, "run_steps" if "step" in pair else "")
     files = files_in(store)
     allowed = one_after_the_other(store, files, pair)
     actors = [actor(number, ACTS[name][number]) for number, name in enumerate(pair)]

@@ -147,7 +147,8 @@ def test_the_walk_of_the_chapter_over_http(catalog: Datasets, tmp_path: Path) ->
     answer = client.post("/v1/datasets", json=made)
     assert answer.status_code == 201
     first = commit_told(answer.json()["commits"][0], "mini-automl/upload/001.csv")
-    same = {"type": "text-intent/1", "code": None, "hidden": False, "purged": False}
+    same = {"type": "text-intent/1", "code": None, "hidden": False, "purged": False,
+            "replaces": False}  # fmt: skip
     assert first == same | {
         "commit_id": 1, "message": "Initial commit", "tags": TEST, "rows": 5500,
         "statistics": {"numExamples": 5500, "numLabels": 151},

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from txlog.base.effects import REAL
 from txlog.base.texts import unique_names
 from txlog.tools.cli.examine import Json, pairs
 from txlog.tools.cli.output import as_rows, clock, print_data, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
-    from txlog.training import Commit, Dataset, Datasets, Summary, TrainingSet
+    from collections.abc import Sequence
+
+    from txlog.training import Commit, Dataset, Datasets, Run, Step, Summary, TrainingSet
 
 datasets = typer.Typer(
     help="Data sets for training: commits, training sets, lineage.", no_args_is_help=True
@@ -74,6 +77,9 @@ def update(
     input: Inputs = None,
     code: Program = None,
     merge_schema: Annotated[bool, typer.Option("--merge-schema", help="Add new columns.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Training sets with it pick no earlier commit.")
+    ] = False,
     txn: Txn = None,
     json: Json = False,
 ) -> None:
@@ -85,6 +91,7 @@ def update(
         inputs=input or (),
         code=_code(code),
         schema_mode="merge" if merge_schema else None,
+        replace=replace,
         txn=_txn(txn),
     )
     _print_commits(f"Commit of {name}", [made], json, one=True)
@@ -307,6 +314,72 @@ def verify(
     _print_commits(f"Verified commits of {name}", found, json)
 
 
+@datasets.command(name="on-commit")
+def on_commit(
+    root: Root,
+    name: Name,
+    run: Annotated[
+        list[str],
+        typer.Option(
+            help="clean.py, clean.py:function or module:function; a command: once for each word."
+        ),
+    ],
+    into: Annotated[str, typer.Option(help="The data set that it makes.")],
+    rows: Annotated[
+        str, typer.Option(help="new: those of each commit; all: those of all commits.")
+    ] = "new",
+    type: Annotated[str, typer.Option(help="The type of a data set that it creates.")] = "TABLE",
+    step: Annotated[str | None, typer.Option(help="The name. Default: that of --into.")] = None,
+    json: Json = False,
+) -> None:
+    """Add a step: a program that makes a commit of another data set from each commit."""
+    program: str | list[str] = run[0] if len(run) == 1 else run
+    added = _datasets(root).on_commit(
+        _target(name), run=program, into=into, rows=cast("Any", rows), type=type, name=step
+    )
+    _print_steps(f"Step of {name}", [added], json, one=True)
+
+
+@datasets.command()
+def steps(root: Root, json: Json = False) -> None:
+    """List the steps, with what they have done and have to do."""
+    _print_steps(f"Steps of {root}", _datasets(root).steps(), json)
+
+
+@datasets.command(name="run-steps")
+def run_steps(
+    root: Root,
+    step: Annotated[str | None, typer.Argument(help="Only this step. Default: all.")] = None,
+    folder: Annotated[str, typer.Option(help="The folder of the programs.")] = ".",
+    timeout: Annotated[
+        float | None, typer.Option(help="Kill a program that runs longer, in seconds.")
+    ] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0.1, help="Do it again after so many seconds, until Ctrl-C.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run the steps that wait; exits with 1 if one fails. The next call tries it again."""
+    found = _datasets(root)
+    while True:
+        runs = found.run_steps(step, folder=folder, timeout_s=timeout)
+        if runs or every is None:
+            _print_runs(root, runs, json)
+        if every is None:
+            break
+        REAL.sleep_s(every)
+    if any(run.state == "FAILED" for run in runs):
+        raise typer.Exit(1)
+
+
+@datasets.command(name="remove-step")
+def remove_step(
+    root: Root, step: Annotated[str, typer.Argument(metavar="STEP", help="The name of a step.")]
+) -> None:
+    """Remove a step; the data set that it made stays."""
+    _datasets(root).remove_step(step)
+
+
 @datasets.command()
 def sweep(root: Root, json: Json = False) -> None:
     """Make the training sets whose workers died, finish purges, and delete leftover files."""
@@ -451,6 +524,46 @@ def _print_commits(title: str, commits: Any, json: bool, one: bool = False) -> N
         for commit in found
     ]
     print_rows(title, rows, json=False)
+
+
+def _print_steps(title: str, steps: Sequence[Step], json: bool, one: bool = False) -> None:
+    if json:
+        facts = [asdict(step) for step in steps]
+        print_json(facts[0] if one else facts)
+        return
+    rows = [
+        {
+            "step": step.name,
+            "input": step.input,
+            "into": step.into,
+            "program": step.run if isinstance(step.run, str) else " ".join(step.run),
+            "rows": step.rows,
+            "state": step.state,
+            "done": step.done,
+            "waiting": ", ".join(map(str, step.waiting)),
+            "error": "" if step.error is None else step.error.text,
+        }
+        for step in steps
+    ]
+    print_rows(title, rows, json=False)
+
+
+def _print_runs(root: str, runs: Sequence[Run], json: bool) -> None:
+    if json:
+        print_json([asdict(run) for run in runs])
+        return
+    rows = [
+        {
+            "step": run.step,
+            "commit": run.commit_id,
+            "state": run.state,
+            "made": "" if run.made is None else run.made.commit_id,
+            "rows": 0 if run.made is None else run.made.rows,
+            "error": "" if run.error is None else run.error.text,
+        }
+        for run in runs
+    ]
+    print_rows(f"Runs of {root}", rows, json=False)
 
 
 def _set_json(found: TrainingSet) -> dict[str, Any]:

@@ -18,7 +18,7 @@ AUDIT = pa.schema(
         ("user", pa.string()),
         ("client", pa.string()),
         pa.field("action", pa.string(), False),
-        pa.field("dataset_id", pa.int64(), False),
+        ("dataset_id", pa.int64()),
         pa.field("dataset", pa.string(), False),
         ("commit", pa.int64()),
         ("training_set", pa.string()),
@@ -27,6 +27,7 @@ AUDIT = pa.schema(
 )
 _ASKED_FOR = frozenset(
     {"created", "deleted", "undeleted", "purged", "hidden", "shown", "tagged", "asked"}
+    | {"step_added", "step_removed"}
 )
 _COLUMNS = frozenset({"id", "user", "client", "commit", "hash", "picked", "uuid"})
 
@@ -40,11 +41,15 @@ def audit_of(home: Home) -> pa.Table:
 
 def _events(home: Home) -> Iterator[dict[str, Any]]:
     events = home.ledger.events()
-    names = {one.dataset_id: one.name for one in home.ledger.state().datasets.values()}
+    state = home.ledger.state()
+    names = {one.dataset_id: one.name for one in state.datasets.values()}
     for event in events:
         if event.kind not in _ASKED_FOR:
             continue
-        body = event.body
+        body, name = event.body, names.get(event.body.get("id", 0))
+        if "step" in body:
+            step = state.steps[body["step"]]
+            body, name = {**body, "id": step.input_id, "name": step.name}, step.input
         details = {name: value for name, value in body.items() if name not in _COLUMNS}
         yield {
             "time": event.at_ms * 1000,
@@ -52,7 +57,7 @@ def _events(home: Home) -> Iterator[dict[str, Any]]:
             "client": _text(event, "client"),
             "action": event.kind,
             "dataset_id": body["id"],
-            "dataset": names[body["id"]],
+            "dataset": name,
             "commit": body.get("commit"),
             "training_set": body.get("hash"),
             "details": canonical(details) if details else None,

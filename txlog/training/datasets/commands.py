@@ -10,10 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
-from txlog.training.datasets.events import CLOCKS_DIFFER_MS, DatasetState, LedgerState, SetState
+from txlog.training.datasets.events import DatasetState, LedgerState, SetState
+from txlog.training.datasets.lease import CLOCKS_DIFFER_MS, LEASE_MS
+from txlog.training.datasets.step_state import (
+    AddStep,
+    ClaimStep,
+    FinishStep,
+    RemoveStep,
+    StepCommand,
+    decide_step,
+)
 from txlog.training.datasets.values import Asked, Claim, Failure, Part, require_same_request
 
-LEASE_MS = 600_000
 SWEEP_MS = 24 * 3600 * 1000
 """The time between two sweeps, and the age of what they delete."""
 SWEPT_RULE = "DST-28"
@@ -98,7 +106,7 @@ class Clear:
     """Begin to delete the objects that were set aside, and that nothing refers to."""
 
 
-Command = Create | Mark | Tag | Ask | ClaimSet | Finish | Sweep | Clear
+Command = Create | Mark | Tag | Ask | ClaimSet | Finish | Sweep | Clear | StepCommand
 Decided = tuple[str, dict[str, Any]]
 
 
@@ -132,6 +140,8 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
             return _swept(state, command, now_ms)
         case Clear():
             return "cleared", {}
+        case AddStep() | RemoveStep() | ClaimStep() | FinishStep():
+            return decide_step(state.steps, command, now_ms)
 
 
 def by_txn(state: LedgerState, txn: tuple[str, int] | None) -> DatasetState | None:
@@ -266,7 +276,7 @@ def _finished(state: LedgerState, command: Finish) -> Decided | None:
     dataset = state.dataset(claim.dataset_id)
     known = _set_of(dataset, claim.version_hash)
     outcome = ("FAILED", (), command.error) if command.error else ("READY", command.parts, None)
-    is_same_attempt = (known.attempt, known.worker) == (claim.attempt, claim.worker)
+    is_same_attempt = (known.attempt, _worker(known)) == (claim.attempt, claim.worker)
     if is_same_attempt and (known.state, known.parts, known.error) == outcome:
         return None  # The event exists already: the store lost the answer.
     _require_current(known, claim.version_hash, claim.attempt, claim.worker)
@@ -319,14 +329,18 @@ def _set_of(dataset: DatasetState, version_hash: str) -> SetState:
     return found
 
 
+def _worker(known: SetState) -> str | None:
+    return None if known.lease is None else known.lease.worker
+
+
 def _require_current(known: SetState, version_hash: str, attempt: int, worker: str) -> None:
     """Raise unless an attempt is the last one, not finished, and of this worker."""
-    if known.state == "RUNNING" and (known.attempt, known.worker) == (attempt, worker):
+    if known.state == "RUNNING" and (known.attempt, _worker(known)) == (attempt, worker):
         return
     raise CommitConflictError(
         version=known.attempt,
         rule="DST-25",
         reason=f"attempt {attempt} at the training set {version_hash} of the worker {worker!r} is "
-        f"not the current one: attempt {known.attempt} of {known.worker!r} is {known.state}",
+        f"not the current one: attempt {known.attempt} of {_worker(known)!r} is {known.state}",
         remedy="Delete what this attempt wrote: another worker makes the training set",
     )

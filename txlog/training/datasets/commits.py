@@ -116,6 +116,7 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
             code=None if code is None else Code(**code),
             user=text_or_none(facts, "user"),
             client=text_or_none(facts, "client"),
+            replaces=_flag(facts, "replaces"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogCorruptError(
@@ -124,6 +125,14 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
             reason=f"the domain does not say what the commit is: {error!r}",
             remedy="Only txlog.training may write the table of a data set",
         ) from error
+
+
+def _flag(facts: Mapping[str, Any], name: str) -> bool:
+    """Return a fact that is true or absent; raises `ValueError` if it is something else."""
+    found = facts.get(name, False)
+    if not isinstance(found, bool):
+        raise ValueError(f"{name} is not true, but {found!r}")
+    return found
 
 
 def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
@@ -145,6 +154,8 @@ def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
         "type": commit.type,
     }
     facts |= Who(commit.user, commit.client).to_json()
+    if commit.replaces:
+        facts["replaces"] = True
     if txn is not None:
         facts["txn"] = list(txn)
     return canonical(facts)
@@ -162,6 +173,7 @@ class Note:
     code: Code | None = None
     txn: tuple[str, int] | None = None
     who: Who = NOBODY
+    replaces: bool = False
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -281,6 +293,7 @@ class AddCommit(Append):
             code=note.code,
             user=note.who.user,
             client=note.who.client,
+            replaces=note.replaces,
         )
 
     def _renumber(self, adds: Sequence[Add], number: int) -> None:

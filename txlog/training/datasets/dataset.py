@@ -11,6 +11,7 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
+    require_flags,
     require_mappings,
     require_texts,
     require_whole,
@@ -75,6 +76,7 @@ class Dataset:
         code: Code | str | None = None,
         schema_mode: SchemaMode = None,
         txn: tuple[str, int] | None = None,
+        replace: bool = False,
     ) -> Commit:
         """Add a commit, completely or not at all, and return it.
 
@@ -93,6 +95,9 @@ class Dataset:
             `merge` adds columns that only the source has; only for the type TABLE.
         txn
             `(application, version)`: a commit that was made with it is returned as it is.
+        replace
+            Training sets with this commit pick no commit before it. Earlier training sets stay, and
+            if the commit is hidden, the earlier ones are picked again.
 
         Raises
         ------
@@ -108,7 +113,8 @@ class Dataset:
         home = self._home
         state = self._require_live()
         require_app_version(txn)
-        request = commit_request(home, message, tags, inputs, code, txn)
+        require_flags(replace=replace)
+        request = commit_request(home, message, tags, inputs, code, txn, replaces=replace)
         return update(home, state, type_of(self.type), request, source, schema_mode)
 
     def commits(self) -> list[Commit]:

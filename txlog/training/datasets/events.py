@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.training.datasets.lease import Lease
+from txlog.training.datasets.step_state import STEP_EVENTS, StepState, next_steps
 from txlog.training.datasets.values import Asked, Failure, Part, State
-
-CLOCKS_DIFFER_MS = 60_000  # The largest difference between the clocks of two machines.
 
 
 def canonical(value: Any) -> str:
@@ -53,20 +53,14 @@ class SetState:
     asked: Asked
     state: State = "RUNNING"
     attempt: int = 0  # 0: not claimed yet.
-    worker: str | None = None
-    claimed_ms: int = 0  # The end of the lease, by the worker's clock.
-    lease_until_ms: int = 0
+    lease: Lease | None = None
     parts: tuple[Part, ...] = ()
     statistics: Mapping[str, int] = field(default_factory=dict)
     error: Failure | None = None
 
     def is_free(self, now_ms: int) -> bool:
         """Whether a worker may claim it: it is requested, and there is no current lease."""
-        if self.state != "RUNNING":
-            return False
-        if self.worker is None or self.lease_until_ms + CLOCKS_DIFFER_MS < now_ms:
-            return True
-        return self.claimed_ms > now_ms + CLOCKS_DIFFER_MS  # The worker's clock was far ahead.
+        return self.state == "RUNNING" and (self.lease is None or self.lease.has_ended(now_ms))
 
 
 @dataclass(frozen=True)
@@ -98,6 +92,7 @@ class LedgerState:
     swept_ms: int = 0  # The start of the last sweep, by its clock; 0 if there was none.
     swept_tables: frozenset[str] = frozenset()  # The uuids that sweeps deleted.
     cleared: int = 0  # How many times objects that were set aside were deleted.
+    steps: Mapping[int, StepState] = field(default_factory=dict)
 
     def dataset(self, dataset_id: int) -> DatasetState:
         """Return a data set that is not purged; raises `NotFoundError` with the known data sets."""
@@ -169,6 +164,7 @@ def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
     opened: set[int] = set()  # The data sets whose dictionary of sets this call has copied.
     n, sweeps, swept_ms, cleared = state.n, state.sweeps, state.swept_ms, state.cleared
     swept_tables = state.swept_tables
+    steps = state.steps
     for event in events:
         n = event.n
         body = event.body
@@ -181,6 +177,9 @@ def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
             continue
         if event.kind == "created":
             datasets[body["id"]] = _new_dataset(event)
+            continue
+        if event.kind in STEP_EVENTS:
+            steps = next_steps(steps, event.kind, body, event.at_ms)
             continue
         if "id" not in body:
             raise _unknown_kind(event)
@@ -196,7 +195,7 @@ def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
         else:
             datasets[dataset.dataset_id] = _next_dataset(dataset, event)
             opened.discard(dataset.dataset_id)
-    return LedgerState(n, datasets, sweeps, swept_ms, swept_tables, cleared)
+    return LedgerState(n, datasets, sweeps, swept_ms, swept_tables, cleared, steps)
 
 
 def _new_dataset(event: Event) -> DatasetState:
@@ -271,9 +270,7 @@ def _next_set(known: SetState | None, event: Event) -> SetState:
         return replace(
             known,
             attempt=body["attempt"],
-            worker=body["worker"],
-            claimed_ms=event.at_ms,
-            lease_until_ms=body["lease_until_ms"],
+            lease=Lease(body["worker"], event.at_ms, body["lease_until_ms"]),
         )
     if event.kind == "failed":
         error = Failure(body["error"]["code"], body["error"]["text"])

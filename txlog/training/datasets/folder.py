@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import require_flags, require_texts, require_whole
+from txlog.base.moments import require_duration
 from txlog.base.texts import without_secrets
 from txlog.base.threads import Engine, map_ahead
 from txlog.extend import open_store, require_app_version
@@ -25,6 +26,16 @@ from txlog.training.datasets.limits import (
 )
 from txlog.training.datasets.prepare import Runner, ThreadRunner, submit
 from txlog.training.datasets.sources import Sources
+from txlog.training.datasets.step_state import Rows
+from txlog.training.datasets.steps import (
+    Run,
+    Step,
+    add_step,
+    describe,
+    remove_step,
+    run_steps,
+    steps_of,
+)
 from txlog.training.datasets.sweep import sweep_leftovers
 from txlog.training.datasets.types import type_of
 from txlog.training.datasets.values import Code, Summary, Who
@@ -126,7 +137,8 @@ class Datasets:
         Columns: `time` (UTC, by the clock of the process that did it), `user` and `client` (null if
         unknown), `action`, `dataset_id`, `dataset` (the name), `commit`, `training_set` (the hash)
         and `details` (JSON). Actions are `committed`, and those of the ledger that somebody asked
-        for: `created`, `deleted`, `undeleted`, `purged`, `hidden`, `shown`, `tagged`, `asked`.
+        for: `created`, `deleted`, `undeleted`, `purged`, `hidden`, `shown`, `tagged`, `asked`,
+        `step_added` and `step_removed`, whose data set is the input.
         Commits of a data set that is purged as a whole are gone.
         """
         return audit_of(self._home)
@@ -256,6 +268,105 @@ class Datasets:
         summaries = map_ahead(self._home.listed, found[:limit], workers=at_once, ahead=at_once)
         with closing(summaries):
             return [one for one in summaries if one is not None]
+
+    # Pipelines ----------------------------------------------------------------------------------
+
+    def on_commit(
+        self,
+        dataset: int | str,
+        *,
+        run: str | Sequence[str],
+        into: str,
+        rows: Rows = "new",
+        type: str = "TABLE",
+        name: str | None = None,
+    ) -> Step:
+        """Add a step: a program that makes a commit of one data set from each commit of another.
+
+        `run_steps` runs it, also for the commits that exist already. The same step can be added
+        again, which changes nothing.
+
+        Parameters
+        ----------
+        dataset
+            The data set on whose commits it runs. It may be one that another step will make.
+        run
+            A Python function: `clean.py` (its function `run`), `clean.py:function` or
+            `module:function`. It takes a `pyarrow.RecordBatchReader` and returns Arrow data, or
+            None for no rows. Or a command, as a list of texts: it reads an Arrow stream from its
+            standard input and writes one to the file in its environment variable `TXLOG_OUTPUT`.
+            Both run in a process of their own, in the folder that `run_steps` is given.
+        into
+            The data set that it makes. If there is none of this name, the first run creates it.
+        rows
+            `new`: the program gets the rows of one commit, and its rows are added. `all`: it gets
+            the rows of all commits that are not hidden, and its rows replace the earlier ones, as
+            `Dataset.update` does with `replace`; commits that came together are one run.
+        type
+            The type of the data set, if the first run creates it.
+        name
+            The name of the step. Default: that of `into`.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Another step has the name, or makes the data set.
+        InvalidInputError, InvalidTypeError
+            The step would run on its own result, or an argument is wrong.
+        NotFoundError
+            There is no such data set or type.
+        """
+        home = self._home
+        added = add_step(home, dataset, run, into, rows, type, name)
+        return describe(home, home.ledger.state(), added)
+
+    def steps(self) -> Sequence[Step]:
+        """Return the steps, in the order in which they were added."""
+        return steps_of(self._home)
+
+    def remove_step(self, name: str) -> None:
+        """Remove a step. The data set that it made stays.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such step; the error lists the existing ones.
+        """
+        require_texts(name=name)
+        remove_step(self._home, name)
+
+    def run_steps(
+        self,
+        name: str | None = None,
+        *,
+        folder: str | os.PathLike[str] = ".",
+        timeout_s: float | None = None,
+    ) -> Sequence[Run]:
+        """Run what waits, until nothing waits any more, and return the runs in their order.
+
+        A step that fails is not an error of this call: its run says why, the step is shown as
+        FAILED, and the next call tries it again. Later commits wait for it. Any number of processes
+        may call it: each commit has one result, and a step runs in one process at a time.
+
+        It runs what the folder of data sets names: who can write there can run programs here.
+
+        Parameters
+        ----------
+        name
+            Only this step. Default: all, those too that run on the results of others.
+        folder
+            The folder of the programs, in which they run.
+        timeout_s
+            A program that runs longer is killed. Default: none is.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such step.
+        """
+        if timeout_s is not None:
+            require_duration("timeout_s", timeout_s)
+        return run_steps(self._home, name, folder, timeout_s)
 
     def sweep(self) -> int:
         """Take over the training sets of dead workers, and return their number.

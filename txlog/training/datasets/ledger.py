@@ -37,8 +37,10 @@ from txlog.extend import (
     open_table,
     wait_after,
 )
-from txlog.training.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
-from txlog.training.datasets.events import Event, LedgerState, canonical, fold, printable
+from txlog.training.datasets.commands import ClaimSet, Command, Finish, decide
+from txlog.training.datasets.events import Event, LedgerState, canonical, fold
+from txlog.training.datasets.lease import LEASE_MS
+from txlog.training.datasets.step_state import ClaimStep, StepClaim
 from txlog.training.datasets.values import FORMAT, NOBODY, Claim, Failure, Part, Who
 
 APP = "txlog.datasets.ledger"
@@ -167,8 +169,7 @@ class Ledger:
         state, appended = self.try_record(ClaimSet(dataset_id, version_hash, who, lease_ms))
         if not appended:
             return None
-        found = state.dataset(dataset_id).sets[version_hash]
-        return Claim(dataset_id, version_hash, found.attempt, who, found.lease_until_ms)
+        return _claim_of(state, dataset_id, version_hash)
 
     def renew(self, claim: Claim, lease_ms: int = LEASE_MS) -> Claim:
         """Return the claim with a new lease.
@@ -185,16 +186,37 @@ class Ledger:
                 claim.dataset_id, claim.version_hash, claim.worker, lease_ms, attempt=claim.attempt
             )
         )
-        lease = state.dataset(claim.dataset_id).sets[claim.version_hash].lease_until_ms
-        return Claim(claim.dataset_id, claim.version_hash, claim.attempt, claim.worker, lease)
+        return _claim_of(state, claim.dataset_id, claim.version_hash)
 
     def ready(self, claim: Claim, parts: Sequence[Part], statistics: Mapping[str, int]) -> None:
         """Record that a training set is made; errors as for `renew`."""
         self.record(Finish(claim, tuple(parts), dict(statistics)))
 
-    def failed(self, claim: Claim, code: str, text: str) -> None:
+    def failed(self, claim: Claim, error: Failure) -> None:
         """Record why a training set cannot be made; errors as for `renew`."""
-        self.record(Finish(claim, error=Failure(code, printable(text))))
+        self.record(Finish(claim, error=error))
+
+    def claim_step(
+        self, step_id: int, commit_id: int, lease_ms: int = LEASE_MS
+    ) -> StepClaim | None:
+        """Claim a step for a commit, or return None: it is done, or another worker runs the step.
+
+        Raises
+        ------
+        NotFoundError
+            The step was removed.
+        """
+        worker = f"{self.by}/{self._context.effects.uuid()[:8]}"
+        command = ClaimStep(step_id, commit_id, worker, lease_ms)
+        state, appended = self.try_record(command)
+        return _step_claim(state, step_id) if appended else None
+
+    def renew_step(self, claim: StepClaim, lease_ms: int = LEASE_MS) -> StepClaim:
+        """Return the claim with a new lease; errors as for `renew`."""
+        command = ClaimStep(
+            claim.step_id, claim.commit_id, claim.worker, lease_ms, attempt=claim.attempt
+        )
+        return _step_claim(self.record(command), claim.step_id)
 
     # The table ------------------------------------------------------------------------------
 
@@ -282,6 +304,20 @@ class Ledger:
         assert self._table is not None
         self._table.optimize.compact()
         self._table.vacuum(dry_run=False, lite=True)
+
+
+def _claim_of(state: LedgerState, dataset_id: int, version_hash: str) -> Claim:
+    found = state.dataset(dataset_id).sets[version_hash]
+    assert found.lease is not None
+    lease = found.lease
+    return Claim(dataset_id, version_hash, found.attempt, lease.worker, lease.until_ms)
+
+
+def _step_claim(state: LedgerState, step_id: int) -> StepClaim:
+    last = state.steps[step_id].last
+    assert last is not None
+    lease = last.lease
+    return StepClaim(step_id, last.commit_id, last.attempt, lease.worker, lease.until_ms)
 
 
 def is_ledger(table: Table) -> bool:

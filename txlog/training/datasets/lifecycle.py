@@ -82,6 +82,7 @@ class CommitRequest:
     code: Code | None
     txn: tuple[str, int] | None = None
     who: Who = NOBODY
+    replaces: bool = False
 
     def note(self, uuid: str, kind: DatasetType, read: Ingested) -> Note:
         """Return the note of the commit. Its inputs include the source, after it was read."""
@@ -90,7 +91,15 @@ class CommitRequest:
             return [replace(one, uri=printable(one.uri)) for one in (*read.inputs(), *self.inputs)]
 
         return Note(
-            uuid, type_key(kind), self.message, self.tags, inputs, self.code, self.txn, self.who
+            uuid,
+            type_key(kind),
+            self.message,
+            self.tags,
+            inputs,
+            self.code,
+            self.txn,
+            self.who,
+            self.replaces,
         )
 
 
@@ -101,6 +110,8 @@ def commit_request(
     inputs: Sequence[Any],
     code: Code | str | None,
     txn: tuple[str, int] | None = None,
+    *,
+    replaces: bool = False,
 ) -> CommitRequest:
     """Return the checked arguments of an update; errors name the argument."""
     home.limits.require_text("message", message)
@@ -131,7 +142,7 @@ def commit_request(
         home.limits.require_text("code", known.version or "")
     if txn is not None:
         home.limits.require_text("txn", txn[0])
-    return CommitRequest(message, checked, named, known, txn, home.who)
+    return CommitRequest(message, checked, named, known, txn, home.who, replaces)
 
 
 # Adding --------------------------------------------------------------------------------------

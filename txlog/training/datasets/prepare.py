@@ -8,19 +8,18 @@ spec/datasets.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txlog import Table
 from txlog.base.effects import REAL
 from txlog.base.errors import (
-    CommitConflictError,
     DataFileError,
     InvalidInputError,
     NotFoundError,
@@ -31,23 +30,23 @@ from txlog.base.threads import Call, Workers
 from txlog.base.thresholds import Threshold
 from txlog.extend import Store, open_store, threads_for
 from txlog.training.datasets.aside import open_object, place_of
+from txlog.training.datasets.events import printable
 from txlog.training.datasets.ingest import discard_tree
+from txlog.training.datasets.lease import GONE, TakenOverError, renewed
 from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_path
+from txlog.training.datasets.program import ProgramError
 from txlog.training.datasets.training_files import PickedRows, SetFiles
 from txlog.training.datasets.types import type_of
-from txlog.training.datasets.values import WHERE, Part
+from txlog.training.datasets.values import WHERE, Failure, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.base.threads import Engine
     from txlog.training.datasets.ledger import Ledger
-    from txlog.training.datasets.values import Claim, Job
+    from txlog.training.datasets.values import Job
 
-_RENEWED_AFTER = 1 / 3  # The duration of a lease.
-_RETRY_S = 0.2
 _CHUNK_BYTES: Threshold = 8 << 20
-_GONE = (CommitConflictError, NotFoundError)  # Errors of a claim: the set was taken over or purged.
 
 
 class Runner(Protocol):
@@ -132,28 +131,29 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
     home = open_store(job.files_uri.rpartition("/")[0], job.storage_options)
     folder = open_store(f"{job.folder}/{claim.attempt}", job.storage_options)
     try:
-        with _renewed(ledger, claim) as lease:
+        with renewed(claim, ledger.renew, lambda: ledger.now_ms) as require:
             try:
-                parts, statistics = _built(job, home, folder, engine, lease.require)
-            except _TakenOverError:
+                parts, statistics = _built(job, home, folder, engine, require)
+            except TakenOverError:
                 raise
             except Exception as error:
-                lease.require()
-                code = error.code if isinstance(error, TxlogError) else "failed"
-                text = _failure_text(error)
-                ledger.failed(claim, code, text)
+                require()
+                ledger.failed(claim, failure_of(error))
                 discard_tree(folder)
                 return
             ledger.ready(claim, parts, statistics)
-    except (_TakenOverError, *_GONE):
+    except (TakenOverError, *GONE):
         discard_tree(folder)  # Another attempt is current, or the set was purged.
 
 
-def _failure_text(error: Exception) -> str:
-    """Return the ledger's text about an error, without the server's paths."""
+def failure_of(error: Exception) -> Failure:
+    """Return what the ledger says about an error, without the server's paths."""
+    if isinstance(error, ProgramError):
+        return Failure("program", printable(str(error)))
     if isinstance(error, TxlogError):
-        return ". ".join(text for text in (error.reason, error.remedy) if text)
-    return f"an unexpected {type(error).__name__}"
+        text = ". ".join(text for text in (error.reason, error.remedy) if text)
+        return Failure(error.code, printable(text))
+    return Failure("failed", f"an unexpected {type(error).__name__}")
 
 
 def _built(
@@ -171,69 +171,6 @@ def _built(
     out = SetFiles(folder, below, job.asked.form, check)
     statistics = kind.build(rows, out, options)
     return out.parts, dict(statistics)
-
-
-class _TakenOverError(Exception):
-    """The lease has ended and another worker makes the set, or the set was purged."""
-
-
-class _Lease:
-    """The lease of an attempt. A thread renews it; without a thread, `require` does."""
-
-    def __init__(self, ledger: Ledger, claim: Claim) -> None:
-        self.ended = Event()
-        self._ledger = ledger
-        self._claim = claim
-        self._lease_ms = claim.lease_until_ms - ledger.now_ms
-        self._is_lost = False
-        self._has_thread = True
-
-    def require(self) -> None:
-        """Raise if the attempt is no longer the current one."""
-        if not self._has_thread and not self._wait_s():
-            self._renew()
-        if self._is_lost:
-            raise _TakenOverError
-
-    def start(self) -> Thread | None:
-        """Start the thread; return None if the interpreter ends and starts no threads."""
-        thread = Thread(target=self._run, name="txlog-lease", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            self._has_thread = False
-            return None
-        return thread
-
-    def _run(self) -> None:
-        while not self._is_lost and not self.ended.wait(self._wait_s() or _RETRY_S):
-            self._renew()
-
-    def _wait_s(self) -> float:
-        """Return the seconds until the lease must be renewed; 0 if it must be renewed now."""
-        left_ms = self._claim.lease_until_ms - self._ledger.now_ms
-        return max(0.0, left_ms - self._lease_ms * (1 - _RENEWED_AFTER)) / 1000
-
-    def _renew(self) -> None:
-        try:
-            self._claim = self._ledger.renew(self._claim)
-        except _GONE:
-            self._is_lost = True
-        except TxlogError:  # The store may work again before the lease ends.
-            self._is_lost = self._ledger.now_ms > self._claim.lease_until_ms
-
-
-@contextmanager
-def _renewed(ledger: Ledger, claim: Claim) -> Iterator[_Lease]:
-    """Renew a lease until the `with` ends."""
-    lease = _Lease(ledger, claim)
-    thread = lease.start()
-    try:
-        yield lease
-    finally:
-        lease.ended.set()
-        if thread is not None:
-            thread.join()
 
 
 # Copying parts ---------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ class Commit:
     purged: bool = False  # The rows were removed permanently.
     user: str | None = None  # Who made it.
     client: str | None = None  # The program by which it was made.
+    replaces: bool = False  # Training sets with this commit pick none before it.
 
     def __post_init__(self) -> None:
         freeze(self)

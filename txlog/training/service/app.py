@@ -253,6 +253,7 @@ def _add_commits(app: FastAPI) -> None:
             body.source,
             body.message,
             schema_mode=body.schema_mode,
+            replace=body.replace,
             txn=_txn(who, key, body),
             **body.arguments(),
         )

@@ -219,12 +219,14 @@ class RemoteDataset:
         code: Code | str | None = None,
         schema_mode: Literal["merge"] | None = None,
         txn: tuple[str, int] | None = None,
+        replace: bool = False,
     ) -> Commit:
         """Add a commit, as `Dataset.update` does; the server reads the source."""
         body = {
             "source": source,
             "message": message,
             "schema_mode": schema_mode,
+            "replace": replace,
             **_adding(tags, inputs, code),
         }
         made = self._send("POST", "/commits", body=body, txn=txn)
