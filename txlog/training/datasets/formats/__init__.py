@@ -19,6 +19,7 @@ from txlog.extend import open_store
 from txlog.training.datasets.formats.base import Reading, Writing
 from txlog.training.datasets.formats.hugging_face import HuggingFace, rows_of_hugging_face
 from txlog.training.datasets.formats.image_folder import ImageFolder
+from txlog.training.datasets.formats.ray_data import rows_of_ray
 from txlog.training.datasets.formats.tfrecord import TFRecord
 from txlog.training.datasets.formats.webdataset import WebDataset
 from txlog.training.datasets.limits import Limits
@@ -71,6 +72,8 @@ def rows_of(source: object) -> pa.RecordBatchReader | None:
     modules = {one.__module__ for one in type(source).__mro__}
     if any(one.startswith("datasets.") for one in modules):
         return rows_of_hugging_face(source)
+    if any(one.startswith("ray.data.") for one in modules):
+        return rows_of_ray(source)
     return None
 
 

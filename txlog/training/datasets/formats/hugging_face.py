@@ -14,7 +14,7 @@ import pyarrow as pa
 from txlog.base.arrow import pq
 from txlog.base.errors import SchemaMismatchError, TxlogError, reason_of
 from txlog.training.datasets.formats.base import Output
-from txlog.training.datasets.formats.samples import features_of, with_features
+from txlog.training.datasets.formats.samples import features_of, with_features, without_extensions
 from txlog.training.datasets.sources import refused
 
 _ROWS = 256  # Of one read: rows may be images.
@@ -79,11 +79,7 @@ def rows_of_hugging_face(source: Any) -> pa.RecordBatchReader:
         schema, tables = first.schema, chain([first], tables)
     else:
         schema = features.arrow_schema
-    plain = _plain_schema(schema)
-    batches = (
-        batch for table in tables for batch in _plain(table, plain).combine_chunks().to_batches()
-    )
-    return pa.RecordBatchReader.from_batches(plain, batches)
+    return without_extensions(schema, tables)
 
 
 def _tables(source: Any) -> Iterator[pa.Table]:
@@ -96,28 +92,6 @@ def _tables(source: Any) -> Iterator[pa.Table]:
         raise
     except Exception as error:  # Files, servers and functions of the user are behind it.
         raise refused(f"the data set cannot be read: {reason_of(error)}") from error
-
-
-def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose types of extensions are those of their storage."""
-    return pa.schema(
-        [
-            field.with_type(getattr(field.type, "storage_type", field.type)).with_nullable(True)
-            for field in schema
-        ],
-        metadata=schema.metadata,
-    )
-
-
-def _plain(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = []
-    for field in schema:
-        values = table[field.name]
-        if hasattr(values.type, "storage_type"):
-            chunks = [chunk.storage for chunk in values.chunks]
-            values = pa.chunked_array(chunks, values.type.storage_type)
-        columns.append(values if values.type == field.type else values.cast(field.type))
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 # Write -----------------------------------------------------------------------------------------

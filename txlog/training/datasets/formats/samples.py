@@ -337,3 +337,34 @@ def _contents(batch: pa.RecordBatch, content_of: Callable[[str], bytes]) -> pa.A
         [content.as_py() if uri is None else content_of(uri) for content, uri in pairs],
         contents.type,
     )
+
+
+def without_extensions(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:
+    """Return tables as a stream in which types of extensions are those of their storage."""
+    plain = _plain_schema(schema)
+    batches = (
+        batch for table in tables for batch in _plain(table, plain).combine_chunks().to_batches()
+    )
+    return pa.RecordBatchReader.from_batches(plain, batches)
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose types of extensions are those of their storage."""
+    return pa.schema(
+        [
+            field.with_type(getattr(field.type, "storage_type", field.type)).with_nullable(True)
+            for field in schema
+        ],
+        metadata=schema.metadata,
+    )
+
+
+def _plain(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        values = table[field.name]
+        if hasattr(values.type, "storage_type"):
+            chunks = [chunk.storage for chunk in values.chunks]
+            values = pa.chunked_array(chunks, values.type.storage_type)
+        columns.append(values if values.type == field.type else values.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)

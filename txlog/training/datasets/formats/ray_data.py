@@ -1,0 +1,65 @@
+"""Ray Data: its data sets as sources, in the order of their rows.
+
+Tasks of Ray read the fragments of a table themselves, so there is no export:
+docs/neighbours/ray.md. Rules: spec/datasets.md, DST-57.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.base.errors import SchemaMismatchError, TxlogError, reason_of
+from txlog.training.datasets.formats.samples import without_extensions
+from txlog.training.datasets.sources import refused
+
+_ROWS = 1024  # Of one batch.
+
+
+def rows_of_ray(source: Any) -> pa.RecordBatchReader:
+    """Return the rows of a `ray.data.Dataset`. Its tasks run while the rows are read.
+
+    Raises
+    ------
+    InvalidInputError
+        It has no rows, or a task fails.
+    SchemaMismatchError
+        A column has tensors of several dimensions.
+    """
+    if not hasattr(source, "iter_batches"):
+        raise refused(
+            f"a {type(source).__qualname__} is no data set of rows", "Pass a ray.data.Dataset"
+        )
+    tables = _tables(source)
+    first = next(tables, None)
+    if first is None:
+        raise refused("the data set has no rows")
+    for field in first.schema:
+        shape = getattr(field.type, "shape", None)
+        if hasattr(field.type, "storage_type") and (shape is None or len(shape) > 1):
+            raise SchemaMismatchError(
+                field=field.name,
+                reason=f"the column {field.name} has tensors of several dimensions: {field.type}",
+                remedy="Make lists of them, with one dimension",
+            )
+    return without_extensions(first.schema, chain([first], tables))
+
+
+def _tables(source: Any) -> Iterator[pa.Table]:
+    """Yield the rows in order; without the option, they come in the order in which tasks end."""
+    options = source.context.execution_options
+    before = options.preserve_order
+    options.preserve_order = True
+    try:
+        for table in source.iter_batches(batch_size=_ROWS, batch_format="pyarrow"):
+            if table.num_rows:
+                yield table
+    except TxlogError:
+        raise
+    except Exception as error:  # Functions of the user run in the tasks.
+        raise refused(f"the data set cannot be read: {reason_of(error)}") from error
+    finally:
+        options.preserve_order = before
