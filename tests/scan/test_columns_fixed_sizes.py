@@ -137,11 +137,15 @@ def test_lists_of_another_length_are_an_error_with_a_remedy(table: txlog.Table) 
     deltalake.write_deltalake(table.uri, shorter, mode="append", schema_mode="merge")
     table.refresh()
     for read in (table.to_arrow, table.to_polars, lambda: table.take([3])):
-        with pytest.raises(txlog.DataFileError, match="column v is longer or shorter") as caught:
+        with pytest.raises(
+            txlog.DataFileError, match=r"column v says that .* another length"
+        ) as caught:
             read()
     assert table.count("size(v) = 2") == 1  # Predicates see lists.
     (uri,) = table.scan(where="id = 4").file_uris()
-    with pytest.raises(txlog.DataFileError, match="column v is longer or shorter") as stored:
+    with pytest.raises(
+        txlog.DataFileError, match=r"column v says that .* another length"
+    ) as stored:
         table.update({"id": "id + 10"}, "id = 4")  # The new row does not blame its caller.
     assert uri.endswith(stored.value.path)
     with pytest.raises(txlog.SchemaMismatchError, match="column v"):
@@ -156,7 +160,9 @@ def test_lists_of_another_length_are_an_error_with_a_remedy(table: txlog.Table) 
     inside = pa.table({"id": [5], "st": [{"w": [1.0]}]})
     deltalake.write_deltalake(table.uri, inside, mode="append", schema_mode="merge")
     table.refresh()
-    with pytest.raises(txlog.DataFileError, match="column st is longer or shorter") as caught:
+    with pytest.raises(
+        txlog.DataFileError, match=r"column st says that .* another length"
+    ) as caught:
         table.to_arrow()
     exec(f"table.{caught.value.remedy.partition(': ')[2]}", {"table": table})
     assert table.to_arrow()["st"].to_pylist()[-1] == {"w": [1.0]}

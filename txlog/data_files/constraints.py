@@ -46,6 +46,7 @@ from txlog.schema.arrow import (
     fixed_rows,
     fixed_schema,
     from_arrow,
+    misfit,
 )
 from txlog.schema.types import (
     CURRENT_DEFAULT,
@@ -270,12 +271,12 @@ def _text_of(array: pa.Array) -> str:
 
 
 def given_list_error(column: StructField) -> Exception:
-    """Return the error for a list in data of another length than its column's metadata says."""
+    """Return the error for a value in data that its column's metadata excludes."""
     kind = fixed_schema(StructType((column,))).field(0).type
     return SchemaMismatchError(
         argument="data",
         field=column.name,
-        reason=f"the column {column.name} is {kind}, and a list has another length",
+        reason=f"the column {column.name} is {kind}, and {misfit(column)}",
         remedy="Nothing was written. Correct these rows",
     )
 
@@ -285,7 +286,7 @@ def sized(
     schema: StructType,
     error: Callable[[StructField], Exception] = given_list_error,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches; raise `error(column)` at a list of another length than its column's."""
+    """Yield the batches; raise `error(column)` at a value that `fixed_rows` refuses."""
     pairs = zip(schema.fields, arrow_schema(schema), fixed_schema(schema), strict=True)
     columns = [column for column, plain, fixed in pairs if not plain.type.equals(fixed.type)]
     names = [column.name for column in columns]

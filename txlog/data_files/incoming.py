@@ -29,7 +29,14 @@ from txlog.data_files.identity import Numbering, require_not_given
 from txlog.data_files.modes import WriteModes
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.type_rules import is_number
-from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
+from txlog.schema.arrow import (
+    Casting,
+    arrow_field,
+    arrow_schema,
+    cast_array,
+    schema_of,
+    with_given_metadata,
+)
 from txlog.schema.blobs import as_blobs, blob_columns, in_parts, is_blob, is_blob_type, is_bytes
 from txlog.schema.hidden import without_hidden
 from txlog.schema.types import (
@@ -663,7 +670,8 @@ def incoming(
         The data is not Arrow data, or it has a type that Delta does not have.
     """
     reader = as_reader(data)
-    return Incoming(reader, schema_of(reader.schema, table, nanos=nanos, truncates=truncates))
+    schema = schema_of(reader.schema, table, nanos=nanos, truncates=truncates)
+    return Incoming(reader, with_given_metadata(schema, reader.schema) if table is None else schema)
 
 
 def require_typed(fields: Sequence[StructField], table: StructType, prefix: str = "") -> None:

@@ -23,7 +23,12 @@ from txlog.base.thresholds import Threshold
 from txlog.expressions.tree import col
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
-from txlog.schema.arrow import from_arrow, warn_of_nanos, warn_of_unsigned
+from txlog.schema.arrow import (
+    from_arrow,
+    warn_of_nanos,
+    warn_of_unsigned,
+    with_given_metadata,
+)
 from txlog.schema.types import (
     GENERATION,
     ArrayType,
@@ -378,7 +383,7 @@ def as_schema(schema: pa.Schema | StructType, *, nanos: bool = False) -> StructT
         fields = pa.schema(schema)
         warn_of_unsigned(fields)
         warn_of_nanos(fields, nanos=nanos)
-        return from_arrow(fields, nanos=nanos)
+        return with_given_metadata(from_arrow(fields, nanos=nanos), fields)
     raise InvalidTypeError(
         argument="schema",
         reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",

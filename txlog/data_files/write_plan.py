@@ -73,7 +73,7 @@ class WritePlan:
 
     @cached_property
     def has_sizes(self) -> bool:
-        """Whether a column's lists must have a fixed size."""
+        """Whether a column has fixed-size lists or half floats."""
         return not fixed_schema(self.schema).equals(arrow_schema(self.schema))
 
     def with_moved(self, moved: tuple[StructField, ...]) -> WritePlan:

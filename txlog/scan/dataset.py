@@ -32,7 +32,7 @@ from txlog.scan.plan import Explanation, PlannedFiles, ScanPlan, plan_fragments
 from txlog.scan.read_plan import Candidates, ReadPlan
 from txlog.scan.resolve import resolve
 from txlog.scan.scan import Scan
-from txlog.schema.arrow import fixed_schema
+from txlog.schema.arrow import HALF, fixed_schema
 from txlog.schema.types import (
     TYPE_CHANGES,
     ArrayType,
@@ -93,7 +93,8 @@ def as_dataset(
     """
     if schema is None:
         schema = fixed_schema(snapshot.schema)
-        schema = pa.schema([_large(field) for field in schema]) if as_large_types else schema
+        if as_large_types:
+            schema = pa.schema([_large(field) for field in schema], schema.metadata)
     if not isinstance(parquet_read_options, ds.ParquetReadOptions | None):
         raise InvalidTypeError(
             argument="parquet_read_options",
@@ -102,7 +103,8 @@ def as_dataset(
         )
     options = parquet_read_options or ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
     coded = set(options.dictionary_columns)
-    schema = pa.schema([_as_dictionary(f) if f.name in coded else f for f in schema])
+    fields = [_as_dictionary(f) if f.name in coded else f for f in schema]
+    schema = pa.schema(fields, schema.metadata)
     parts = _Parts.of(store, snapshot, plan.files)
     files = ds.ParquetFileFormat(
         read_options=options,
@@ -197,7 +199,7 @@ class Held:
         plan = plan_fragments(self.snapshot, fragments, columns=columns).for_arrow()
         if indexed is not None:
             plan = replace(plan, reading=_candidates_of(indexed.reading, plan.reading))
-        target = pa.schema([schema.field(name) for name in names])
+        target = pa.schema([schema.field(name) for name in names], schema.metadata)
         for batch in Scan(self.store, plan).to_batches(batch_size=batch_size):
             if not names:  # A batch that is made without columns has no rows.
                 yield batch.select([])
@@ -310,6 +312,12 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
                 ).to_batches()
 
         return ds.Scanner.from_batches(batches(), schema=plain([]).projected_schema)
+
+    def to_table(self, *arguments: Any, **options: Any) -> pa.Table:
+        """Return the rows as pyarrow does, and with the metadata of the schema, which it omits."""
+        found = super().to_table(*arguments, **options)
+        metadata = self.schema.metadata
+        return found.replace_schema_metadata(metadata) if metadata else found
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """Return the first rows, as pyarrow does; only the files with these rows are opened."""
@@ -424,7 +432,11 @@ def _is_plain(snapshot: Snapshot) -> bool:
 
 
 def _is_plain_field(field: StructField) -> bool:
-    return TYPE_CHANGES not in field.metadata and _is_plain_type(field.type)
+    # Of a float that is no half float, pyarrow would take the nearest one.
+    is_plain = TYPE_CHANGES not in field.metadata and not any(
+        name.startswith(HALF) for name in field.metadata
+    )
+    return is_plain and _is_plain_type(field.type)
 
 
 def _is_plain_type(kind: DataType) -> bool:

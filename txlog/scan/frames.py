@@ -36,7 +36,7 @@ from txlog.scan.polars_rules import (
 from txlog.scan.read import read_fragment
 from txlog.scan.read_plan import ReadPlan
 from txlog.scan.resolve import constants
-from txlog.schema.arrow import arrow_type
+from txlog.schema.arrow import arrow_type, has_halves
 from txlog.schema.types import PrimitiveType
 from txlog.store.base import Store, map_many
 from txlog.store.open import locate
@@ -102,7 +102,8 @@ def _local_path(store: Store, fragment: Fragment) -> str | None:
 
 def _run_frames(store: Store, plan: ReadPlan, schema: pl.Schema, run: Run) -> list[pl.DataFrame]:
     """Return the rows of a run in order, from one read of all fragments or one read of each."""
-    frame = _by_polars(store, plan, run)
+    # Of a float that is no half float, polars would take the nearest one.
+    frame = None if plan.fixes and has_halves(plan.schema) else _by_polars(store, plan, run)
     if frame is not None and plan.fixes:
         frame = _with_arrays(frame, schema)
     if frame is not None and frame.schema == schema:

@@ -31,7 +31,14 @@ from txlog.scan.columns import (
     require_row_tracking,
     visible_metadata,
 )
-from txlog.schema.arrow import FIXED_SIZE, arrow_schema, fixed_rows, fixed_schema
+from txlog.schema.arrow import (
+    arrow_schema,
+    fixed_rows,
+    fixed_schema,
+    is_kept,
+    misfit,
+    schema_metadata,
+)
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 
@@ -116,7 +123,8 @@ class ReadPlan:
     # The columns that are fields of structs, with their paths. In `needed`, their structs may have
     # only the fields that are read.
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    fixes: bool = False  # Whether the result has fixed-size lists, as in the Arrow data.
+    fixes: bool = False  # Whether the result is as the Arrow data was: `fixed_schema`.
+    metadata: Mapping[str, str] | None = None  # Of the Arrow schema of the table.
     candidates: Candidates | None = field(default=None, repr=False, compare=False)
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
 
@@ -141,11 +149,13 @@ class ReadPlan:
     @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
-        return fixed_schema(StructType(self.columns)) if self.fixes else self.plain_schema
+        if not self.fixes:
+            return self.plain_schema
+        return fixed_schema(StructType(self.columns)).with_metadata(self.metadata)
 
     @cached_property
     def plain_schema(self) -> pa.Schema:
-        """The Arrow schema of the result, without fixed-size lists."""
+        """The Arrow schema of the result, in types of Delta."""
         return arrow_schema(StructType(self.columns))
 
     @cached_property
@@ -163,9 +173,9 @@ class ReadPlan:
         return self.memo.schemas[names]
 
     def for_arrow(self) -> Self:
-        """Return the plan with fixed-size lists in the result; the same plan if there are none."""
-        fixed = fixed_schema(StructType(self.columns))
-        return self if fixed.equals(self.plain_schema) else replace(self, fixes=True)
+        """Return the plan with the result as the Arrow data was; the same plan if it is that."""
+        is_plain = fixed_schema(StructType(self.columns)).equals(self.plain_schema)
+        return self if is_plain and not self.metadata else replace(self, fixes=True)
 
 
 def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -174,7 +184,8 @@ def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
     Raises
     ------
     DataFileError
-        A list has another number of elements than the metadata of its column says.
+        A list has another number of elements than the metadata of its column says, or a number is
+        no half float.
     """
     if plan.nested:
         arrays = [
@@ -187,22 +198,25 @@ def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
     else:
         rows = rows.select([column.name for column in plan.columns])
     wrong = partial(stored_list_error, plan.root, plan.version)
-    return fixed_rows(rows, plan.columns, wrong) if plan.fixes else rows
+    if not plan.fixes:
+        return rows
+    rows = fixed_rows(rows, plan.columns, wrong)
+    return rows.replace_schema_metadata(plan.metadata) if plan.metadata else rows
 
 
 def stored_list_error(path: str, version: int, column: StructField) -> DataFileError:
-    """Return the error for a list in a file or a table whose length is not that of its column."""
+    """Return the error for a value in a file or a table that its column's metadata excludes."""
     name, keys = next(
         (name, keys)
         for name, field in all_fields(StructType((column,)))
-        if (keys := [key for key in field.metadata if key.startswith(FIXED_SIZE)])
+        if (keys := [key for key in field.metadata if is_kept(key)])
     )
     return DataFileError(
         path=path,
         version=version,
-        reason=f"a list of the column {column.name} is longer or shorter than "
-        f"{fixed_schema(StructType((column,))).field(0).type}",
-        remedy=f"Read lists of any length: alter.set_column_metadata({'.'.join(name)!r}, "
+        reason=f"the metadata of the column {column.name} says that it is "
+        f"{fixed_schema(StructType((column,))).field(0).type}, but {misfit(column)}",
+        remedy=f"Read all values: alter.set_column_metadata({'.'.join(name)!r}, "
         f"{dict.fromkeys(keys)})",
     )
 
@@ -234,6 +248,7 @@ def read_plan(
         form=form_for(snapshot.form, needed, metadata),
         where=bound,
         nested=nested,
+        metadata=schema_metadata(snapshot.schema),
     )
 
 

@@ -1,7 +1,9 @@
 """Convert types between Delta and Arrow, and cast Arrow arrays to Delta's types. Pure.
 
-Delta has no lists of a fixed size. Their sizes are kept in the metadata of their field
-(`FIXED_SIZE`), which other engines keep and ignore, so that readers can restore them.
+Delta has no lists of a fixed size, no half floats, and no metadata of a schema. They are kept in
+the metadata of fields (`FIXED_SIZE`, `HALF`, `SCHEMA_METADATA`), which other engines keep and
+ignore, so that readers can restore them. `fixed_schema` is the schema that readers restore, and
+`fixed_rows` restores rows.
 """
 
 from __future__ import annotations
@@ -39,6 +41,13 @@ from txlog.schema.types import (
 # The metadata key of a field for the number of elements, as in Lance's connector for Spark. For an
 # inner list, the path to it follows the key: `.element`, `.key`, `.value`.
 FIXED_SIZE = "arrow.fixed-size-list.size"
+# The same for a `float` whose values are half floats: true. For inner ones, the path follows.
+HALF = "arrow.half-float"
+# The metadata key of the first field for the metadata of the Arrow schema: texts by their names.
+SCHEMA_METADATA = "arrow.schema-metadata"
+_METADATA_BYTES = 65_536  # The largest metadata of a schema that is kept: the log repeats it.
+# Metadata that a library writes for itself, in files or between processes.
+_OF_LIBRARIES = (b"ARROW:", b"PARQUET:", b"org.apache.spark.", b"pandas")
 
 _ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -120,22 +129,56 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def described_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema with fixed-size lists, comments and other text metadata."""
-    return pa.schema([_fixed_field(f, arrow_field(f, texts=True)) for f in schema.fields])
+    """Return the Arrow schema as `fixed_schema` does, with comments and other text metadata."""
+    fields = [_fixed_field(f, arrow_field(f, texts=True)) for f in schema.fields]
+    return pa.schema(fields, metadata=schema_metadata(schema))
 
 
 @lru_cache(maxsize=64)
 def fixed_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of a table as `arrow_schema` does, with its fixed-size lists."""
-    return pa.schema([_fixed_field(field, arrow_field(field)) for field in schema.fields])
+    """Return the Arrow schema of a table as `arrow_schema` does, but as it was given.
+
+    It has fixed-size lists, half floats, and the metadata of the schema.
+    """
+    fields = [_fixed_field(field, arrow_field(field)) for field in schema.fields]
+    return pa.schema(fields, metadata=schema_metadata(schema))
+
+
+def schema_metadata(schema: StructType) -> dict[str, str] | None:
+    """Return the metadata of the Arrow schema that a table was given, or None."""
+    for field in schema.fields:
+        known = field.metadata.get(SCHEMA_METADATA)
+        if isinstance(known, Mapping):
+            return {name: text for name, text in known.items() if isinstance(text, str)} or None
+    return None
+
+
+def with_metadata_of(schema: StructType, before: StructType) -> StructType:
+    """Return a schema with the schema metadata of another, whose first column it may lack."""
+    known = schema_metadata(before)
+    if known is None or not schema.fields or schema_metadata(schema) is not None:
+        return schema
+    first, *others = schema.fields
+    kept = replace(first, metadata={**first.metadata, SCHEMA_METADATA: known})
+    return StructType((kept, *others))
+
+
+def is_kept(name: str) -> bool:
+    """Return whether a key of a field's metadata keeps a type that Delta does not have."""
+    return name.startswith((FIXED_SIZE, HALF))
+
+
+def has_halves(schema: pa.Schema) -> bool:
+    """Return whether an Arrow schema has half floats, at any depth."""
+    return any("halffloat" in str(kind) for kind in schema.types)
 
 
 def fixed_rows(
     rows: pa.RecordBatch, columns: Sequence[StructField], error: Callable[[StructField], Exception]
 ) -> pa.RecordBatch:
-    """Return rows whose lists have a fixed size where the columns require it.
+    """Return rows in the types of `fixed_schema`.
 
-    Raises `error(column)` if a list of a column has another number of elements.
+    Raises `error(column)` if a list has another number of elements, or a number is no half float.
     """
     target = fixed_schema(StructType(tuple(columns)))
     if rows.schema.equals(target):
@@ -144,9 +187,16 @@ def fixed_rows(
     for array, column, field in zip(rows.columns, columns, target, strict=True):
         try:
             arrays.append(cast_array(array, column.type, field.type, Casting(fixes=True)))
-        except pa.ArrowInvalid as cause:
+        except ValueError as cause:  # Also Arrow's.
             raise error(column) from cause
     return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def misfit(column: StructField) -> str:
+    """Return what is wrong with a value that `fixed_rows` refuses."""
+    kind = str(_fixed_field(column, arrow_field(column)).type)
+    wrong = ["a list has another length"] if "fixed_size_list" in kind else []
+    return " or ".join([*wrong, *(["a number is no half float"] if "halffloat" in kind else [])])
 
 
 def is_list_size(text: str) -> bool:
@@ -155,43 +205,74 @@ def is_list_size(text: str) -> bool:
 
 
 def _fixed_field(field: StructField, plain: pa.Field) -> pa.Field:
-    return plain.with_type(_fixed_type(field.type, plain.type, field.metadata, FIXED_SIZE))
+    return plain.with_type(_fixed_type(field.type, plain.type, field.metadata, ""))
 
 
 def _fixed_type(
-    kind: DataType, plain: pa.DataType, sizes: Mapping[str, Any], name: str
+    kind: DataType, plain: pa.DataType, kept: Mapping[str, Any], path: str
 ) -> pa.DataType:
-    """Return an Arrow type with the fixed-size lists whose sizes are in a field's metadata."""
+    """Return an Arrow type with fixed-size lists and half floats by a field's metadata."""
 
     def part(kind: DataType, plain: pa.Field, below: str) -> pa.Field:
-        return plain.with_type(_fixed_type(kind, plain.type, sizes, f"{name}.{below}"))
+        return plain.with_type(_fixed_type(kind, plain.type, kept, f"{path}.{below}"))
 
     match kind:
         case StructType(fields):  # Each field of a struct has its own metadata.
             return pa.struct([_fixed_field(*pair) for pair in zip(fields, plain, strict=True)])
         case ArrayType(element):
-            size = str(sizes.get(name, ""))  # A user may have set it as text.
+            size = str(kept.get(FIXED_SIZE + path, ""))  # A user may have set it as text.
             length = int(size) if is_list_size(size) else -1
             return pa.list_(part(element, plain.value_field, "element"), length)
         case MapType(key, value):
             key_field = part(key, plain.key_field, "key")
             return pa.map_(key_field, part(value, plain.item_field, "value"))
+        case PrimitiveType("float") if str(kept.get(HALF + path, "")).lower() == "true":
+            return pa.float16()
     return plain
 
 
-def _sizes(kind: pa.DataType, name: str = FIXED_SIZE) -> dict[str, int]:
-    """Return the metadata that records the sizes of a field's fixed-size lists."""
+def _kept(kind: pa.DataType, path: str = "") -> dict[str, int | bool]:
+    """Return the metadata that records the fixed-size lists and half floats of a field."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _sizes(kind.storage_type, name)
+        return _kept(kind.storage_type, path)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _sizes(kind.value_type, name)
+        return _kept(kind.value_type, path)
     if pa.types.is_map(kind):
-        return _sizes(kind.key_type, f"{name}.key") | _sizes(kind.item_type, f"{name}.value")
+        return _kept(kind.key_type, f"{path}.key") | _kept(kind.item_type, f"{path}.value")
+    if pa.types.is_float16(kind):
+        return {HALF + path: True}
     if not is_list(kind):
         return {}
     is_fixed = pa.types.is_fixed_size_list(kind) and kind.list_size > 0
-    own = {name: kind.list_size} if is_fixed else {}
-    return own | _sizes(kind.value_type, f"{name}.element")
+    own = {FIXED_SIZE + path: kind.list_size} if is_fixed else {}
+    return own | _kept(kind.value_type, f"{path}.element")
+
+
+def _metadata_of(schema: pa.Schema) -> dict[str, str]:
+    """Return the metadata of an Arrow schema that tables keep.
+
+    Metadata of pandas says what the columns are, unless it names an index.
+    """
+    given = dict(schema.metadata or {})
+    kept = {name: text for name, text in given.items() if not name.startswith(_OF_LIBRARIES)}
+    if any(isinstance(one, str) for one in (schema.pandas_metadata or {}).get("index_columns", ())):
+        kept[b"pandas"] = given[b"pandas"]
+    found, left = {}, []
+    for name, text in kept.items():
+        try:
+            found[name.decode()] = text.decode()
+        except UnicodeDecodeError:
+            left.append(name.decode(errors="replace"))
+    while sum(len(name) + len(text) for name, text in found.items()) > _METADATA_BYTES:
+        longest = max(found, key=lambda name: len(found[name]))
+        del found[longest]
+        left.append(longest)
+    if left:
+        warn_caller(
+            f"the table does not keep the metadata {', '.join(sorted(left))} of the Arrow schema: "
+            f"only texts of together at most {_METADATA_BYTES} bytes are kept"
+        )
+    return found
 
 
 def from_arrow(
@@ -199,11 +280,11 @@ def from_arrow(
 ) -> StructType:
     """Return the Delta schema that can hold all values of an Arrow schema.
 
-    Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in
-    Spark), dictionaries their value type. Text metadata of fields, such as `comment`, is kept,
-    except for reserved keys: `delta.…`, defaults, and those that Arrow libraries write for
-    themselves. The sizes of fixed-size lists are kept, too. `delta.generationExpression` is the
-    only kept key that begins with `delta.`, as in deltalake.
+    Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in Spark),
+    dictionaries their value type. Text metadata of fields, such as `comment`, is kept, except for
+    reserved keys: `delta.…`, defaults, and those that Arrow libraries write for themselves. The
+    sizes of fixed-size lists are kept, too, and which floats are half floats.
+    `delta.generationExpression` is the only kept key that begins with `delta.`, as in deltalake.
 
     Parameters
     ----------
@@ -225,6 +306,19 @@ def from_arrow(
 @lru_cache(maxsize=64)
 def _from_arrow(schema: pa.Schema, _: bytes, taken: _Leniency) -> StructType:
     return StructType(tuple(_field(f, f.name, taken) for f in schema))
+
+
+def with_given_metadata(schema: StructType, given: pa.Schema) -> StructType:
+    """Return the columns of a new table with the metadata of the Arrow schema that it gets.
+
+    A warning names metadata that is too large, or no text.
+    """
+    metadata = _metadata_of(given) if given.metadata else {}
+    if not metadata or not schema.fields:
+        return schema
+    first, *others = schema.fields
+    kept = replace(first, metadata={**first.metadata, SCHEMA_METADATA: metadata})
+    return StructType((kept, *others))
 
 
 class _Leniency(NamedTuple):
@@ -257,7 +351,7 @@ VARIANT_EXTENSION = "arrow.parquet.variant"  # The canonical extension type of A
 
 def _field(field: pa.Field, path: str, taken: _Leniency) -> StructField:
     kind = _type_of(field, path, taken)
-    metadata = _metadata(field) | _sizes(field.type)
+    metadata = _metadata(field) | _kept(field.type)
     if path != field.name:  # Only whole columns are generated.
         metadata.pop(GENERATION, None)
     return StructField(field.name, kind, field.nullable, metadata)

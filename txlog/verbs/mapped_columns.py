@@ -42,6 +42,7 @@ from txlog.protocol.properties import (
     with_dropped,
 )
 from txlog.scan.plan import plan_scan
+from txlog.schema.arrow import with_metadata_of
 from txlog.schema.edit import FieldPath, find_field, renamed, without_field
 from txlog.schema.json import schema_json
 from txlog.schema.types import DataType, StructType
@@ -177,7 +178,7 @@ class DropColumns(ChangeSchema):
                 reason="only partition columns would remain",
                 remedy="Keep one, or delete the table",
             )
-        return schema
+        return with_metadata_of(schema, base.schema)
 
     def _paths(self, base: Snapshot) -> list[FieldPath]:
         given = [column_path(base.schema, column) for column in self._columns]

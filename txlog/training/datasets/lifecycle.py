@@ -236,7 +236,7 @@ def _make_table(
             reason=f"a data set of the type {kind.name} takes its columns from its first rows",
             remedy="Give the source of the first commit",
         )
-    schema = pa.schema([pa.field(COMMIT_ID, pa.int32()), *columns])
+    schema = pa.schema([pa.field(COMMIT_ID, pa.int32()), *columns], columns.metadata)
     table = create_table(
         context,
         schema,

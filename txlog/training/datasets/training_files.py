@@ -103,7 +103,8 @@ class PickedRows:
     def __init__(
         self, table: Table, commit_ids: Sequence[int], home: Store, where: str | None = None
     ) -> None:
-        self.schema = pa.schema([one for one in table.schema if one.name != COMMIT_ID])
+        columns = [one for one in table.schema if one.name != COMMIT_ID]
+        self.schema = pa.schema(columns, table.schema.metadata)
         self._table = table
         self._home = home
         self._where = None if where is None else required_expression(where, argument="where")

@@ -37,7 +37,7 @@ from txlog.scan.plan import plan_fragments
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import require_table_columns
 from txlog.scan.take import positions_of
-from txlog.schema.arrow import FIXED_SIZE, fixed_schema
+from txlog.schema.arrow import fixed_schema, is_kept
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
@@ -228,9 +228,9 @@ def with_required(schema: StructType, names: Set[str]) -> StructType:
 def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
     """Return a digest of the table, and of the names and types of a fragment's new columns.
 
-    The sizes of fixed-size lists are part of their types, and so is whether they are nullable.
+    Fixed-size lists and half floats are part of their types, and so is whether they are nullable.
     """
-    sizes = [{k: v for k, v in f.metadata.items() if k.startswith(FIXED_SIZE)} for f in fields]
+    sizes = [{k: v for k, v in f.metadata.items() if is_kept(k)} for f in fields]
     plain = StructType(
         tuple(
             StructField(field.name, field.type, field.nullable, metadata=size)

@@ -90,6 +90,18 @@ def test_any_columns_are_a_table(tmp_path: Path) -> None:
     assert rows(without, tmp_path) == [{"a": 1}, {"a": 2}]
 
 
+def test_the_features_of_a_table_survive_to_its_export(tmp_path: Path) -> None:
+    features = hf.Features({"x": hf.Value("int64"), "label": hf.ClassLabel(names=["a", "b"])})
+    given = hf.Dataset.from_dict({"x": [1, 2], "label": [1, 0]}, features=features)
+    datasets = Datasets(tmp_path / "root", runner=InlineRunner())
+    made = datasets.create("t", "TABLE", given).prepare()
+    assert b"huggingface" in (made.table().schema.metadata or {})
+    made.export(tmp_path / "out", "huggingface")
+    theirs = hf.load_dataset(str(tmp_path / "out"), split="train")
+    assert theirs.features == features
+    assert theirs["label"][:] == [1, 0]
+
+
 @pytest.mark.spec("DST-57")
 def test_splits_must_be_named_and_errors_of_the_object_are_refusals(tmp_path: Path) -> None:
     one = hf.Dataset.from_dict({"a": [1]})

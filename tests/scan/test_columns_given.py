@@ -1,0 +1,249 @@
+"""Half floats and the metadata of an Arrow schema come back: metadata of fields keeps them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from txlog.schema.arrow import HALF, SCHEMA_METADATA, fixed_schema
+from txlog.schema.types import LONG, StructField, StructType
+
+HALVES = pa.list_(pa.float16(), 2)
+METADATA = {b"huggingface": b'{"info": {}}', b"team": "é".encode()}
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("h", pa.float16()),
+        ("v", HALVES),
+        ("st", pa.struct([("h", pa.float16())])),
+        ("l", pa.list_(pa.list_(pa.float16()))),
+        ("mp", pa.map_(pa.string(), HALVES)),
+    ],
+    metadata=METADATA,
+)
+
+
+def half(value: float) -> Any:
+    return np.float16(value)
+
+
+ROWS = pa.Table.from_pylist(
+    [
+        {"id": 1, "h": half(0.1), "v": [half(1), half(-0.0)], "st": {"h": half(65504)},
+         "l": [[half(1)], None, []], "mp": [("a", [half(1), None])]},
+        {"id": 2},
+        {"id": 3, "h": half(float("inf")), "v": None, "st": {"h": None}, "l": [], "mp": []},
+    ],
+    SCHEMA,
+)  # fmt: skip
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> txlog.Table:
+    return txlog.write(tmp_path / "t", ROWS, properties={"delta.enableChangeDataFeed": "true"})
+
+
+@pytest.mark.spec("FRG-46")
+def test_every_way_to_read_returns_them(table: txlog.Table) -> None:
+    def same(found: pa.Table, rows: pa.Table) -> None:
+        assert found.equals(rows)
+        assert found.schema.metadata == METADATA
+
+    assert table.schema == table.scan().schema == SCHEMA
+    assert table.schema.metadata == table.scan(["v"]).schema.metadata == METADATA
+    same(table.to_arrow(), ROWS)
+    same(table.to_arrow(["v", "h"]), ROWS.select(["v", "h"]))
+    for batch in table.to_batches(batch_size=2):
+        assert batch.schema.equals(SCHEMA)
+        assert batch.schema.metadata == METADATA
+    same(table.take([2, 0]), ROWS.take([2, 0]))
+    same(table.head(1), ROWS[:1])
+    same(table.scan().slice(1, 1), ROWS[1:2])
+    same(table.lookup([3, 1], on="id"), ROWS.take([2, 0]))
+    same(pa.table(table.scan()), ROWS)
+    same(table.to_pyarrow_dataset().to_table(), ROWS)
+    same(table.to_pyarrow_dataset().to_table(filter=ds.field("id") == 1), ROWS[:1])
+    (fragment,) = table.fragments()
+    same(fragment.to_table(), ROWS)
+    same(fragment.take([0, 1, 2]), ROWS)
+    assert table.to_polars().schema["v"] == pl.Array(pl.Float16, 2)
+    assert table.to_pandas()["h"].dtype == np.float16
+    assert table.count("h > 0.09 AND h < 0.11") == 1
+
+
+def test_other_engines_read_and_write_floats(table: txlog.Table) -> None:
+    """What they add comes back in the same types, and the metadata stays."""
+    there = deltalake.DeltaTable(table.uri).to_pyarrow_table()
+    assert there["h"].type == pa.float32()
+    deltalake.write_deltalake(table.uri, there, mode="append")
+    table.refresh()
+    both = table.to_arrow()
+    assert both.schema.equals(SCHEMA)
+    assert both.schema.metadata == METADATA
+    assert both.equals(pa.concat_tables([ROWS, ROWS]))
+
+
+@pytest.mark.spec("FRG-46")
+def test_a_float_that_is_no_half_float_is_never_rounded(table: txlog.Table) -> None:
+    wrong = pa.table({"id": [9], "h": pa.array([0.1], pa.float32())})
+    with pytest.raises(txlog.SchemaMismatchError, match="a number is no half float"):
+        table.append(wrong)
+    deltalake.write_deltalake(table.uri, wrong, mode="append", schema_mode="merge")
+    table.refresh()
+    dataset = table.to_pyarrow_dataset()
+    for read in (table.to_arrow, table.to_polars, lambda: table.take([3]), dataset.to_table):
+        with pytest.raises(txlog.DataFileError, match="a number is no half float") as caught:
+            read()
+    remedy = caught.value.remedy
+    exec(f"table.{remedy.partition(': ')[2]}", {"table": table})
+    found = table.to_arrow(["id", "h"])
+    assert found["h"].type == pa.float32()
+    assert found["h"].to_pylist()[3] == np.float32(0.1)
+
+
+def test_the_metadata_survives_changes_of_the_schema(tmp_path: Path) -> None:
+    mapping = {"delta.columnMapping.mode": "name"}
+    table = txlog.write(tmp_path / "t", ROWS, properties=mapping)
+    table.alter.drop_columns("id")
+    table.alter.rename_column("h", "half")
+    table.alter.drop_columns("st")
+    assert table.schema.metadata == METADATA
+    assert table.to_arrow(["half"])["half"].type == pa.float16()
+    other = pa.table({"x": [1]}).replace_schema_metadata({"k": "v"})
+    table.append(pa.table({"v": ROWS["v"]}).replace_schema_metadata({"k": "v"}))
+    assert table.schema.metadata == METADATA  # An append changes no schema.
+    table.overwrite(other, schema_mode="overwrite")
+    assert table.schema.metadata == {b"k": b"v"}
+    clone = table.clone(tmp_path / "c")
+    assert clone.to_arrow().schema.metadata == {b"k": b"v"}
+    made = txlog.Table.create(tmp_path / "n", SCHEMA)
+    assert made.to_arrow().schema.metadata == METADATA
+    again = txlog.Table.create(tmp_path / "n", pa.schema([("x", pa.int8())]), mode="overwrite")
+    assert again.schema.metadata is None
+
+
+@pytest.mark.spec("FRG-47")
+def test_what_is_not_kept_is_named_once(tmp_path: Path) -> None:
+    rows = pa.table({"x": [1]})
+    given = {"big": "x" * 70_000, "bytes": b"\xff", "small": "x"}
+    with pytest.warns(UserWarning, match="the metadata big, bytes of the Arrow schema") as caught:
+        table = txlog.write(tmp_path / "t", rows.replace_schema_metadata(given))
+    assert len(caught) == 1
+    assert table.schema.metadata == {b"small": b"x"}
+    own = {"ARROW:schema": "x", "PARQUET:y": "x", "org.apache.spark.version": "4"}
+    assert txlog.write(tmp_path / "o", rows.replace_schema_metadata(own)).schema.metadata is None
+
+
+def test_the_named_index_of_a_frame_comes_back(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1, 2], "y": ["a", "b"]}, index=pd.Index([5, 7], name="i"))
+    table = txlog.write(tmp_path / "t", frame)
+    pd.testing.assert_frame_equal(table.to_pandas(), frame)
+    table.append(frame)
+    pd.testing.assert_frame_equal(table.to_pandas(), pd.concat([frame, frame]))
+    assert table.to_pandas(["x"])["x"].to_list() == [1, 2, 1, 2]
+    plain = txlog.write(tmp_path / "p", pd.DataFrame({"x": [1, 2]}))
+    assert plain.schema.metadata is None  # It says nothing that the columns do not say.
+
+
+def test_the_log_keeps_them_small_and_other_values_are_ignored(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", ROWS)
+    first = next((tmp_path / "t" / "_delta_log").glob("*.json")).read_text()
+    (action,) = [json.loads(line) for line in first.splitlines() if "metaData" in line]
+    fields = {one["name"]: one for one in json.loads(action["metaData"]["schemaString"])["fields"]}
+    assert fields["h"]["type"] == "float"
+    assert fields["h"]["metadata"] == {HALF: True}
+    assert fields["mp"]["metadata"][f"{HALF}.value.element"] is True
+    kept = {name.decode(): text.decode() for name, text in METADATA.items()}
+    assert fields["id"]["metadata"] == {SCHEMA_METADATA: kept}
+    for wrong in ("no object", 7, {"k": 1}, None):
+        field = StructField("a", LONG, True, {SCHEMA_METADATA: wrong})
+        assert fixed_schema(StructType((field,))).metadata is None
+    assert table.version == 0
+
+
+# Random schemas -------------------------------------------------------------------------------
+
+LEAVES = {
+    pa.float16(): st.floats(width=16, allow_nan=False).map(np.float16),
+    pa.float32(): st.floats(width=32, allow_nan=False),
+    pa.int16(): st.integers(-(1 << 15), (1 << 15) - 1),
+    pa.string(): st.text(max_size=3),
+}
+
+
+def types(depth: int) -> st.SearchStrategy[pa.DataType]:
+    leaf = st.sampled_from([*LEAVES])
+    if not depth:
+        return leaf
+    inner = types(depth - 1)
+    return (
+        leaf
+        | inner.map(lambda kind: pa.list_(pa.field("element", kind)))
+        | st.tuples(inner, st.integers(1, 3)).map(
+            lambda pair: pa.list_(pa.field("element", pair[0]), pair[1])
+        )
+        | st.lists(inner, min_size=1, max_size=2).map(
+            lambda kinds: pa.struct([(f"f{at}", kind) for at, kind in enumerate(kinds)])
+        )
+        | inner.map(lambda kind: pa.map_(pa.string(), kind))
+    )
+
+
+def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    if kind in LEAVES:
+        return st.none() | LEAVES[kind]
+    if pa.types.is_struct(kind):
+        return st.none() | st.fixed_dictionaries({one.name: values(one.type) for one in kind})
+    if pa.types.is_map(kind):
+        keys = st.dictionaries(st.text(max_size=2), values(kind.item_type), max_size=2)
+        return st.none() | keys.map(lambda found: list(found.items()))
+    fixed = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    least, most = (0, 2) if fixed is None else (fixed, fixed)
+    return st.none() | st.lists(values(kind.value_type), min_size=least, max_size=most)
+
+
+@given(
+    kinds=st.lists(types(2), min_size=1, max_size=3),
+    metadata=st.dictionaries(st.sampled_from(["a", "é", "huggingface"]), st.text(max_size=5)),
+    data=st.data(),
+)
+@settings(max_examples=examples(40))
+def test_random_rows_come_back_as_they_were_given(
+    kinds: list[pa.DataType],
+    metadata: dict[str, str],
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    schema = pa.schema(
+        [(f"c{at}", kind) for at, kind in enumerate(kinds)], metadata=metadata or None
+    )
+    row = st.fixed_dictionaries({field.name: values(field.type) for field in schema})
+    parts = [
+        pa.Table.from_pylist(data.draw(st.lists(row, min_size=1, max_size=3)), schema)
+        for _ in range(2)
+    ]
+    table = txlog.write(tmp_path_factory.mktemp("given") / "t", parts[0])
+    table.append(parts[1])
+    wanted = pa.concat_tables(parts)
+    count = wanted.num_rows
+    for found in (
+        table.to_arrow(),
+        table.take(list(range(count))),
+        pa.table(table.scan()),
+        table.to_pyarrow_dataset().to_table(),
+    ):
+        assert found.schema.equals(schema)
+        assert (found.schema.metadata or None) == schema.metadata
+        assert found.equals(wanted)
+    assert table.to_arrow(["c0"]).equals(wanted.select(["c0"]))
