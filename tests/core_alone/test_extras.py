@@ -36,6 +36,7 @@ BRINGS = {
     "azure": ("adlfs",),
     "images": ("PIL",),
     "datasets": ("PIL",),
+    "tfrecord": ("crc32c",),
     "report": ("jinja2", "vl_convert"),
     "otel": ("opentelemetry",),
     "serve": ("fastapi", "uvicorn", "httpx", "PIL"),
@@ -256,6 +257,21 @@ def test_data_sets(tmp_path: Path) -> None:
     else:
         with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[images\]"):
             catalog.create("images", "IMAGE_CLASS", content)
+
+
+def test_records_of_examples(tmp_path: Path) -> None:
+    from txlog.training import Datasets, InlineRunner
+
+    catalog = Datasets(tmp_path / "root", runner=InlineRunner())
+    made = catalog.create("numbers", "TABLE", pa.table({"n": [1, 2]})).prepare()
+    if has("tfrecord"):
+        (path,) = made.export(tmp_path / "out", "tfrecord")
+        again = catalog.create("again", "TABLE", path)
+        assert again.table().to_arrow()["n"].to_pylist() == [1, 2]
+    else:
+        with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[tfrecord\]"):
+            made.export(tmp_path / "out", "tfrecord")
+    assert made.export(tmp_path / "tars", "webdataset")
 
 
 def test_the_service_of_data_sets(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from txlog.training import Datasets, InlineRunner, Limits
 from txlog.training.datasets.formats import export
 from txlog.training.datasets.formats.samples import as_samples
 
-hf = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+hf = pytest.importorskip("datasets", reason="the package datasets is not installed")
 
 
 @pytest.fixture(autouse=True)
