@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.catalog.conftest import SCHEMA, Make, content, rows
 from tests.examples import examples
 from txlog import Catalog, Table
-from txlog.base.errors import LogCorruptError, StoreError
+from txlog.base.errors import InvalidInputError, LogCorruptError, StoreError
 from txlog.store.managed import ManagedStore
 
 NAMES = ("a", "b", "c")
@@ -166,6 +166,30 @@ def test_a_repair_remembers_the_versions_of_applications(
     again.repair("a")
     assert [job(again, version) for version in (1, 2, 3)] == [True, True, False]
     assert content(again.table("b")) == [(1, 1), (101, 1), (102, 1), (103, 1)]
+
+
+@pytest.mark.spec("CAT-5", "CAT-7", "CAT-8")
+def test_a_repair_remembers_the_versions_of_transactions_over_one_table(
+    catalog: Catalog, tables: None, tmp_path: Path
+) -> None:
+    """A write of the table alone, whose application the catalog never knew, stays one."""
+
+    def job(catalog: Catalog, version: int) -> bool:
+        with catalog.transaction(txn=("job", version)) as changes:
+            changes["a"].append(rows((100 + version, 1)))
+        return changes.skipped
+
+    assert [job(catalog, version) for version in (1, 2)] == [False, False]
+    catalog.table("a").append(rows((7, 7)), txn=("other", 1))
+    again = restored(tmp_path)
+    again.repair("a")
+    assert [job(again, version) for version in (1, 2, 3)] == [True, True, False]
+    assert content(again.table("a")) == [(1, 1), (7, 7), (101, 1), (102, 1), (103, 1)]
+    with (
+        pytest.raises(InvalidInputError, match="outside of transactions"),
+        again.transaction(txn=("other", 1)) as changes,
+    ):
+        changes["a"].append(rows((8, 8)))
 
 
 @pytest.mark.spec("CAT-5", "CAT-17")

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from txlog.actions.table import TransactionGroup, Txn
+from txlog.actions.table import CommitInfo, TransactionGroup, Txn
 from txlog.base.errors import LogCorruptError, NotFoundError, RetriesExhaustedError
+from txlog.commit.intent import COORDINATOR_TAG
 from txlog.log.catalog import STAGED_FOLDER
 from txlog.log.names import LOG_FOLDER, commit_name, log_path
 from txlog.snapshot.load import load_snapshot
@@ -27,7 +28,9 @@ from txlog.verbs.managed import catalog_of, managed_kind
 
 _GROUP = b"transactionGroup"
 _TXN = b"txn"
-Kind = TypeVar("Kind", TransactionGroup, Txn)
+_INFO = b"commitInfo"
+_COORDINATOR = COORDINATOR_TAG.encode()
+Kind = TypeVar("Kind", TransactionGroup, Txn, CommitInfo)
 
 
 @dataclass
@@ -154,9 +157,13 @@ class Recovery:
                 raise _half(group, log, following, "it is neither published nor in a transaction")
             log.until = following
             data = log.commit(following)
-            found = None if data is None else self._group(log, data)
-            if data is not None and found is not None:
+            if data is None:
+                continue
+            found = self._group(log, data)
+            if found is not None:
                 self._note(log, found, data)
+            elif self._is_alone(log, data):
+                self._note_applications(log, data)
 
     def _begin_next(self, log: _Log) -> None:
         """Accept staged commits that follow, if another table has its part of the transaction."""
@@ -197,11 +204,26 @@ class Recovery:
 
     def _note(self, log: _Log, group: TransactionGroup, data: bytes) -> None:
         """Note what follows from an accepted commit: each one of a transaction says the same."""
-        for txn in _actions(log, data, _TXN, Txn):
-            self._applications.append((txn.app_id, txn.version))
+        self._note_applications(log, data)
         for one in group.participants:
             if one.table_id != log.row.table_id:
                 self._pending.append((one.table_id, one.proposed_version, group))
+
+    def _note_applications(self, log: _Log, data: bytes) -> None:
+        for txn in _actions(log, data, _TXN, Txn):
+            self._applications.append((txn.app_id, txn.version))
+
+    def _is_alone(self, log: _Log, data: bytes) -> bool:
+        """Return whether a transaction of this catalog made a commit, and changed no other table.
+
+        Writes of the table alone record their applications in the table, and not in the catalog.
+        """
+        if _COORDINATOR not in data:
+            return False
+        for info in _actions(log, data, _INFO, CommitInfo):
+            tags = info.tags if isinstance(info.tags, Mapping) else {}
+            return bool(tags.get(COORDINATOR_TAG) == self._catalog_id)
+        return False
 
     def _group(self, log: _Log, data: bytes) -> TransactionGroup | None:
         """Return the action that names the tables of a transaction of this catalog."""

@@ -404,7 +404,9 @@ def _attempt(
         Two rows would have the same unique key.
     """
     assert member.intent is not None
-    intent = member.intent if group is None else replace(member.intent, group=group)
+    intent = replace(member.intent, group=group)
+    if group is None and terms.txn is not None:  # The catalog must know `txn` after a repair.
+        intent = replace(intent, coordinator=terms.catalog_id)
     now_ms = member.context.effects.now_ms()
     attempt = prepare(
         member.store, member.snapshot, intent, transaction_id, made_ms=made_ms, now_ms=now_ms

@@ -109,6 +109,7 @@ class Intent:
     query_txns: tuple[Txn, ...] = ()  # Further `txn` records for a micro-batch (STR-41).
     domains: tuple[DomainMetadata, ...] = ()  # The commit adds the domain of row ids itself.
     group: TransactionGroup | None = None  # The tables that change at the same moment.
+    coordinator: str | None = None  # The catalog of a transaction that changes this table alone.
     reads: Reads = field(default_factory=Reads)
     # Files that were written for this intent alone, under names that no other commit can have:
     # paths of data files, and unique ids of stored deletion vectors. If one of them is in the
@@ -477,6 +478,8 @@ COMMIT_INFO_NAMES = {"version"}.union(
 """Fields of `commitInfo` that commits fill in themselves."""
 TRANSACTION_TAG = "delta.multiTableTransaction.transactionId"
 """A tag in `commitInfo`: the id of a transaction over several tables."""
+COORDINATOR_TAG = "txlog.transactionCatalog"
+"""A tag in `commitInfo`: the id of the catalog whose transaction changed this table alone."""
 WRITE_PARAMETERS = frozenset(
     {
         "mode", "partitionBy", "partitionOverwriteMode", "predicate", "matchedPredicates",
@@ -525,6 +528,8 @@ def _tags(intent: Intent, tracked: bool) -> dict[str, str] | None:
     tags = {PRESERVED_TAG: "true"} if tracked else {}
     if intent.group is not None:
         tags[TRANSACTION_TAG] = intent.group.transaction_id
+    if intent.coordinator is not None:
+        tags[COORDINATOR_TAG] = intent.coordinator
     return tags or None
 
 
