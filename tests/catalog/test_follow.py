@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,50 @@ def test_changes_come_in_the_order_of_the_catalog(catalog: Catalog, make: Make) 
     assert [one.versions for one in catalog.follow(token=found[0].token, timeout_s=0)] == [
         one.versions for one in found[1:]
     ]
-    catalog.rename("a", "c")
-    assert next(catalog.follow(token=found[1].token)).versions == {"c": 4}
+
+
+@pytest.mark.spec("CAT-13")
+def test_tables_have_the_names_that_they_had_at_a_time(catalog: Catalog, make: Make) -> None:
+    """Two tables change their names, and one of them is dropped; a third one takes its name."""
+    make("a", (1, 1))
+    make("b", (1, 1))
+    start = list(catalog.follow(token=beginning(catalog), timeout_s=0))[-1].token
+    expected: list[dict[str, int]] = []
+
+    def grow(name: str) -> None:
+        outcome = catalog.table(name).append(rows((7, 7)))
+        assert outcome.version is not None
+        expected.append({name: outcome.version})
+
+    def rename(name: str, new_name: str) -> Callable[[], None]:
+        return lambda: catalog.rename(name, new_name)
+
+    times: list[tuple[int, set[str]]] = []
+    steps: list[Callable[[], object]] = [
+        rename("a", "c"), rename("b", "a"), rename("c", "b"), rename("b", "B"),
+        lambda: catalog.drop("a"), lambda: make("a", (1, 1)), lambda: catalog.undrop("a", "d"),
+        rename("a", "e"), lambda: catalog.drop("e"), lambda: catalog.undrop("e", "a"),
+    ]  # fmt: skip
+    for step in [*steps, lambda: None]:
+        names = set(catalog.tables()["name"].to_pylist())
+        for name in sorted(names):
+            grow(name)
+        times.append((catalog._database.last_moment().at_ms, names))
+        before = catalog._database.last_moment().sequence
+        step()
+        commits = catalog._database.commits_after(before, 10)
+        expected += [{"a": one.version} for one in commits]  # Those of a new table.
+    changes = list(catalog.follow(token=start, timeout_s=0))
+    assert [one.versions for one in changes] == expected
+    for change in changes:
+        (name,) = change.versions
+        assert change.table(name).version == change.versions[name]
+    for at_ms, names in times:
+        found = catalog.at(at_ms)
+        assert {name for name in found if "@" not in name} == names
+        at_that_time = [one.versions for one in changes if one.timestamp_ms <= at_ms]
+        last = {name: version for one in at_that_time for name, version in one.items()}
+        assert all(found[name].version == last[name] for name in names)
 
 
 def test_a_follower_waits_for_what_comes(catalog: Catalog, make: Make) -> None:

@@ -27,7 +27,7 @@ from txlog.base.errors import (
 )
 from txlog.base.texts import is_unicode, without_secrets
 from txlog.base.threads import Engine
-from txlog.catalog.moment import CatalogSnapshot, by_name, require_name
+from txlog.catalog.moment import CatalogSnapshot, Naming, by_name, require_name
 from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
@@ -557,9 +557,9 @@ class Catalog:
         """Return all tables as they were at a time.
 
         Of a managed table, the time of a version is when the catalog ratified it; of others, and of
-        versions before the table was taken in, that of time travel. Tables that were dropped later
-        are shown until they are purged, by their last name, or as `NAME@ID` if another table has
-        it.
+        versions before the table was taken in, that of time travel. Each table has the name that it
+        had then. Tables that were dropped later are shown until they are purged, as `NAME@ID` if
+        another table has the name.
 
         Parameters
         ----------
@@ -577,7 +577,7 @@ class Catalog:
         versions = self._database.versions_at(at_ms)
         there = []
         failed: dict[str, TxlogError] = {}
-        for row in self._database.all_tables():
+        for row in Naming(*self._database.tables_and_former_names()).at(at_ms):
             if _is_claimed(row) or (row.dropped_ms is not None and row.dropped_ms <= at_ms):
                 continue
             if row.table_id not in versions:

@@ -11,7 +11,7 @@ from typing import Any
 
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError
-from txlog.catalog.moment import by_name
+from txlog.catalog.moment import Naming, by_name
 from txlog.store.catalog_database import CatalogDatabase, Moment, RatifiedCommit, TableRow
 from txlog.table.table import Table
 
@@ -24,8 +24,9 @@ _FIRST_WAIT_S = 0.05
 class CatalogChange:
     """What changed at one moment: one commit, or all commits of a transaction.
 
-    `versions` has the new version of each table that changed, by name. `transaction_id` is None for
-    a commit of one table alone. `token` continues after this change (`Catalog.follow`).
+    `versions` has the new version of each table that changed, by the name that it had then.
+    `transaction_id` is None for a commit of one table alone. `token` continues after this change
+    (`Catalog.follow`).
     """
 
     token: str
@@ -68,9 +69,12 @@ def _changes(
     since, wait_s = REAL.monotonic_s(), _FIRST_WAIT_S
     while True:
         found = database.commits_after(at.sequence, _MOST, at_ms=at.at_ms)
-        rows = _rows(database) if found else {}
+        names = _Names(database) if found else None
         for _, group in groupby(found, key=attrgetter("sequence")):
-            commits = [one for one in group if one.table_id in rows]
+            assert names is not None
+            commits = list(group)
+            rows = names.at(commits[0].at_ms)
+            commits = [one for one in commits if one.table_id in rows]
             if commits:
                 yield _change(commits, rows, catalog_id, open_table)
         if found:
@@ -88,10 +92,19 @@ def _changes(
 Named = dict[str, tuple[str, TableRow]]
 
 
-def _rows(database: CatalogDatabase) -> Named:
-    """Return the tables by id, with unique names; a purged table is none of them."""
-    named = by_name(database.all_tables())
-    return {row.table_id: (name, row) for name, row in named.items()}
+class _Names:
+    """The tables of a catalog by id, with the unique names that they had at a time."""
+
+    def __init__(self, database: CatalogDatabase) -> None:
+        self._naming = Naming(*database.tables_and_former_names())
+        self._last: tuple[int, Named] | None = None
+
+    def at(self, at_ms: int) -> Named:
+        """Return the tables of a time; a purged table is none of them."""
+        if self._last is None or self._naming.changed_between(self._last[0], at_ms):
+            named = by_name(self._naming.at(at_ms))
+            self._last = at_ms, {row.table_id: (name, row) for name, row in named.items()}
+        return self._last[1]
 
 
 def _change(

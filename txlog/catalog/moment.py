@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError, NotFoundError, TxlogError
-from txlog.store.catalog_database import TableRow
+from txlog.store.catalog_database import FormerName, TableRow
 from txlog.table.table import Table
 
 _LONGEST_NAME = 400
@@ -23,6 +24,51 @@ def by_name(rows: Iterable[TableRow]) -> dict[str, TableRow]:
             found[name] = row
             folded.add(name.casefold())
     return found
+
+
+class Naming:
+    """The names that tables had at a time. Pure.
+
+    Parameters
+    ----------
+    rows
+        All tables, with their present names; dropped ones come last.
+    former
+        Earlier names, in the order of their times.
+    """
+
+    def __init__(self, rows: Sequence[TableRow], former: Sequence[FormerName]) -> None:
+        self._rows = rows
+        self._former = former
+        self._times = [one.until_ms for one in former]
+
+    def at(self, at_ms: int) -> list[TableRow]:
+        """Return the tables with their names of a time; those that were not there come last.
+
+        A table that had been dropped then, and was brought back later, is none of them.
+        """
+        later = self._former[bisect_right(self._times, at_ms) :]
+        names = {one.table_id: one.name for one in reversed(later)}  # The first one counts.
+        rows = [
+            row.named(names.get(row.table_id, row.name)) if row.name.isprintable() else row
+            for row in self._rows
+        ]
+        return sorted(filter(_is_named, rows), key=lambda row: not _is_there(row, at_ms))
+
+    def changed_between(self, first_ms: int, last_ms: int) -> bool:
+        """Return whether names at two times may differ."""
+        return first_ms != last_ms and (
+            bisect_right(self._times, first_ms) != bisect_right(self._times, last_ms)
+            or any(_is_there(row, first_ms) != _is_there(row, last_ms) for row in self._rows)
+        )
+
+
+def _is_named(row: TableRow) -> bool:
+    return bool(row.name)
+
+
+def _is_there(row: TableRow, at_ms: int) -> bool:
+    return row.created_ms <= at_ms and (row.dropped_ms is None or row.dropped_ms > at_ms)
 
 
 @dataclass(frozen=True)

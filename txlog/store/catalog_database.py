@@ -133,6 +133,18 @@ class CommitCatalog(Protocol):
         ...
 
 
+class FormerName(NamedTuple):
+    """The name that a table had until it was renamed.
+
+    `until_ms` is in the order of the times of commits: those before it are of the former name. The
+    name is empty if the table was dropped until then.
+    """
+
+    table_id: str
+    name: str
+    until_ms: int
+
+
 class TableRow(NamedTuple):
     """A table of a catalog."""
 
@@ -144,6 +156,10 @@ class TableRow(NamedTuple):
     created_ms: int
     dropped_ms: int | None
     is_own: bool = False  # Whether the catalog made the table's folder.
+
+    def named(self, name: str) -> TableRow:
+        """Return the row with another name."""
+        return self._replace(name=name)
 
 
 class RatifiedCommit(NamedTuple):
@@ -243,6 +259,14 @@ class CatalogDatabase:
             found = run(rows.select().order_by(rows.c.name)).all()
         return sorted(map(_table_row, found), key=lambda row: row.dropped_ms is not None)
 
+    def tables_and_former_names(self) -> tuple[list[TableRow], list[FormerName]]:
+        """Return `all_tables` and `former_names` of one moment."""
+        former = self.former_names()
+        while True:  # Not every database lets a transaction read what was there when it began.
+            rows, before, former = self.all_tables(), former, self.former_names()
+            if before == former:
+                return rows, former
+
     def table(self, name: str) -> TableRow | None:
         """Return the table with a name, in any case, or None."""
         rows = self._database.tables
@@ -295,8 +319,37 @@ class CatalogDatabase:
         if "name" in changes and "dropped_ms" not in changes:
             is_it &= rows.c.dropped_ms.is_(None)  # A dropped table must not take a name.
         with self._changing() as run:
+            if "name" in changes:
+                _, at_ms = self._tick(run)
+                before = run(rows.select().where(is_it)).first()
+                if before is not None:
+                    self._note_former(run, _table_row(before), changes["name"], at_ms)
             result = run(rows.update().where(is_it).values(**changes))
             return bool(result.rowcount == 1)
+
+    def _note_former(
+        self, run: Callable[..., Any], table: TableRow, new_name: str, at_ms: int
+    ) -> None:
+        """Note the name of a table that gets another one, or is brought back, at a time."""
+        names = self._database.names
+        found = []
+        if table.dropped_ms is not None:
+            query = names.select().where(names.c.table_id == table.table_id)
+            last = max((row.until_ms for row in run(query)), default=0)
+            dropped_ms = min(max(table.dropped_ms, last + 1), at_ms - 1)
+            found = [FormerName(table.table_id, table.name, dropped_ms)]
+            found.append(FormerName(table.table_id, "", at_ms))
+        elif table.name != new_name:
+            found = [FormerName(table.table_id, table.name, at_ms)]
+        if found:
+            run(names.insert(), [one._asdict() for one in found])
+
+    def former_names(self) -> list[FormerName]:
+        """Return the names that tables had before they were renamed, in the order of the times."""
+        rows = self._database.names
+        with self._reading() as run:
+            found = run(rows.select().order_by(rows.c.until_ms)).all()
+        return [FormerName(row.table_id, row.name, row.until_ms) for row in found]
 
     def claim(self, table_id: str, dropped_ms: int) -> bool:
         """Claim a dropped table for a purge: it cannot be brought back; false if it was."""
@@ -402,7 +455,7 @@ class CatalogDatabase:
         """Delete all that the catalog knows of a table."""
         database = self._database
         with self._changing() as run:
-            for rows in (database.commits, database.tables):
+            for rows in (database.commits, database.names, database.tables):
                 run(rows.delete().where(rows.c.table_id == table_id))
 
     # Commits -----------------------------------------------------------------------------------
@@ -692,6 +745,7 @@ class CatalogDatabase:
             newest = run(query.where(is_old)).scalar()
             if newest is None:
                 return 0
+            run(database.names.delete().where(database.names.c.until_ms <= before_ms))
             count = run(commits.delete().where(is_old)).rowcount
             before = self._pruned(run)
             facts = database.facts
@@ -804,6 +858,7 @@ class _Database:
     metadata: Any
     facts: Any
     tables: Any
+    names: Any
     commits: Any
     applications: Any
     clock: Any
@@ -859,6 +914,12 @@ def _opened(url: str) -> _Database:
             sql.Column("created_ms", long, nullable=False),
             sql.Column("dropped_ms", long),
             sql.Column("is_own", sql.Boolean, nullable=False),
+        ),
+        names=table(
+            "names",
+            sql.Column("table_id", sql.String(100), primary_key=True),
+            sql.Column("name", sql.String(400), nullable=False),
+            sql.Column("until_ms", long, primary_key=True, autoincrement=False),
         ),
         commits=table(
             "commits",
