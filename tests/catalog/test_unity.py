@@ -16,6 +16,7 @@ from fault_proxy import proxy as proxied
 from servers import localbucket
 
 import txlog
+from tests.catalog import unity_server
 from tests.catalog.conftest import SCHEMA, content, rows
 from tests.catalog.unity_server import DOCUMENT, TOKEN, Fault, Stub, external, serving
 from txlog import Catalog
@@ -231,6 +232,53 @@ def test_the_token_goes_where_the_options_go_but_into_no_pickle(stub: Stub, unit
         passed = pickle.dumps(value)
         assert TOKEN.encode() not in passed
         assert b"dapi-another" not in passed
+
+
+@pytest.mark.spec("CAT-19")
+def test_a_function_is_asked_for_the_token_of_each_request(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes another token from time to time, and the tables stay open."""
+    external(stub, "a.t", (1, 1))
+    valid = [TOKEN]
+    monkeypatch.setattr(unity_server, "is_valid", lambda token: token == valid[-1])
+    unity = Catalog(stub.address, token=lambda: f" {valid[-1]} ")
+    table = unity.table("a.t")
+    others = [
+        txlog.Table(f"{stub.address}/a.t", storage_options=given)
+        for given in ({"token": lambda: valid[-1]}, unity.storage_options())
+    ]
+    for number in range(2):
+        valid.append(f"dapi-another-{number}")
+        assert unity.namespaces() == ["a"]
+        for one in (table, *others):
+            again = txlog.Table(f"{stub.address}/a.t", storage_options=one._context.store.options)
+            assert content(again) == [(1, 1)]
+    assert json.loads(json.dumps(unity.storage_options()))["txlog.catalog.token"] == TOKEN
+    for value in (unity, unity.storage_options(), table._context.store.options):
+        assert b"dapi-" not in pickle.dumps(value)
+    valid.append("dapi-one-more")
+    monkeypatch.setattr(unity_server, "is_valid", lambda _: False)
+    with pytest.raises(StoreError) as caught:
+        unity.namespaces()
+    assert "dapi-" not in str(caught.value)
+
+
+@pytest.mark.spec("CAT-19")
+def test_a_function_that_gives_no_token_is_named(stub: Stub, tmp_path: Path) -> None:
+    def fails() -> str:
+        raise ValueError("the token dapi-secret is old")
+
+    odd: Any
+    for odd, reason in (
+        (fails, "raised ValueError"), (lambda: None, "returned no text"), (lambda: "", "no text"),
+        (lambda: "a\nb", "characters that no token has"), (7, "a function that returns it"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=reason) as caught:
+            Catalog(stub.address, token=odd)
+        assert "dapi-secret" not in str(caught.value)
+    with pytest.raises(InvalidInputError, match="only Unity Catalog"):
+        Catalog(tmp_path / "lake.db", tmp_path, token="x")
 
 
 @pytest.mark.spec("CAT-19")

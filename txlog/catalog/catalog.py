@@ -87,8 +87,11 @@ class Catalog:
         The folder for new tables, or its URI. The catalog keeps it, so it is needed only once.
         Default: the folder of the SQLite file.
     storage_options
-        As for `Table`, for all tables of the catalog. They are not stored. For Unity Catalog,
-        `token` is that of its server.
+        As for `Table`, for all tables of the catalog. They are not stored.
+    token
+        Only for Unity Catalog, also as a storage option: the token for its server, or a function
+        without parameters that returns it. A function is called before each request, so that it can
+        renew the token; let it keep one that is still valid.
     time_zone, engine
         As for `Table`.
 
@@ -119,9 +122,16 @@ class Catalog:
         location: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         *,
+        token: str | Callable[[], str] | None = None,
         time_zone: str | None = None,
         engine: Engine | None = None,
     ) -> None:
+        if token is not None:
+            raise InvalidInputError(
+                argument="token",
+                reason="only Unity Catalog has a token",
+                remedy="Omit it, or open uc://host/catalog",
+            )
         url = _url_of(database)
         self._database = CatalogDatabase(url)
         self._options = dict(storage_options or {})

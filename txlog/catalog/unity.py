@@ -7,7 +7,7 @@ instead. Rules: spec/catalog.md, CAT-18 to CAT-24.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -62,11 +62,16 @@ class UnityCatalog(Catalog):
         location: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         *,
+        token: str | Callable[[], str] | None = None,
         time_zone: str | None = None,
         engine: Engine | None = None,
     ) -> None:
         """Open the catalog, which must exist; errors as for `Catalog`."""
-        access, rest = access_of(str(database), storage_options or {})
+        given = dict(storage_options or {})
+        if token is not None:
+            given = {n: value for n, value in given.items() if str(n).lower() != "token"}
+            given["token"] = token
+        access, rest = access_of(str(database), given)
         if access.address.table is not None:
             raise InvalidInputError(
                 argument="database",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.base.texts import without_secrets
 from txlog.store.base import OWN_OPTIONS
 
@@ -49,6 +49,64 @@ class Secret(str):
 
     def __reduce_ex__(self, protocol: object) -> tuple[type[Secret], tuple[()]]:
         return Secret, ()
+
+
+class AskedSecret(Secret):
+    """A token that a function returns, which is asked each time; as a text, it is the first one."""
+
+    __slots__ = ("_ask", "_last")
+    _ask: Callable[[], str]
+    _last: tuple[str, ...]
+
+    def __new__(cls, ask: Callable[[], str]) -> AskedSecret:
+        """Ask the function once; errors as for `reveal`."""
+        first = _asked(ask)
+        made = super().__new__(cls, first)
+        made._ask, made._last = ask, (first,)
+        return made
+
+    def reveal(self) -> str:
+        """Return the token that the function returns now.
+
+        Raises
+        ------
+        InvalidInputError
+            It raised an error, or returned something else.
+        """
+        found = _asked(self._ask)
+        if found not in self._last:
+            self._last = (*self._last, found)[-_REMEMBERED:]
+        return found
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The tokens that were returned last, which no message may show."""
+        return self._last
+
+
+def _asked(ask: Callable[[], str]) -> str:
+    try:
+        found: Any = ask()
+    except TxlogError:
+        raise
+    except Exception as error:  # Its text may have the token.
+        reason = f"the function for the token of Unity Catalog raised {type(error).__name__}"
+        raise _unfit(reason) from error
+    if not isinstance(found, str) or not found.strip():
+        raise _unfit("the function for the token of Unity Catalog returned no text")
+    return _sound(found.strip(), "the function")
+
+
+def _unfit(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument="storage_options",
+        field="token",
+        reason=reason,
+        remedy="Pass a function without parameters that returns a token, which is valid now",
+    )
+
+
+_REMEMBERED = 8
 
 
 class Address(NamedTuple):
@@ -101,6 +159,11 @@ class Access:
                 if token := os.environ.get(name, "").strip():
                     return _sound(token, f"the variable {name}")
         return ""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The tokens that no message may show."""
+        return self.given.known if isinstance(self.given, AskedSecret) else (self.token,)
 
     def with_token_of(self, other: Access) -> Access:
         """Return the access with the token of another one if it has none, and the server is one."""
@@ -180,11 +243,16 @@ def access_of(text: str, options: Mapping[str, Any]) -> tuple[Access, dict[str, 
     # As it is written, then in another case, then the one of a catalog.
     ranked = sorted(names, key=lambda name: (name.lower() == TOKEN, name != "token", name))
     token = next((options[name] for name in ranked if options[name] is not None), "")
+    if isinstance(token, AskedSecret):
+        return Access(parse_address(text), token), rest
+    if callable(token):
+        return Access(parse_address(text), AskedSecret(token)), rest
     if not isinstance(token, str):
         raise InvalidInputError(
             argument="storage_options",
             field="token",
-            reason="the token of Unity Catalog must be text of ASCII",
+            reason="the token of Unity Catalog must be text of ASCII, or a function that "
+            "returns it",
         )
     secret = Secret(token.strip())
     _sound(secret.reveal(), "the storage option")

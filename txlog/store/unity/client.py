@@ -344,7 +344,9 @@ class Client(NamedTuple):
         )
 
     def _clean(self, text: str) -> str:
-        return without_options(text, {"token": self.access.token})
+        for token in self.access.secrets:
+            text = without_options(text, {"token": token})
+        return text
 
     # What several operations share -------------------------------------------------------------
 
