@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from txlog.base.errors import (
     NotFoundError,
     StoreError,
     TxlogError,
+    TxlogWarning,
     UnsupportedFeatureError,
 )
 from txlog.store.catalog_database import CatalogDatabase, TableRow
@@ -510,3 +512,20 @@ def test_only_our_own_version_of_a_refused_table_is_deleted(
     with pytest.raises(AlreadyExistsError):
         catalog.create_table("s.new", SCHEMA)
     assert Table.exists(places[0]) == is_changed
+
+
+def test_a_database_on_a_network_disk_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "far"
+    folder.mkdir()
+    table = tmp_path / "mounts"
+    table.write_text(f"server:/x {folder} nfs4 rw 0 0\n")
+    monkeypatch.setattr("txlog.store.mounts._MOUNTS", table)
+    with pytest.warns(TxlogWarning, match=r"lake\.db .*\(nfs4\).*postgresql") as caught:
+        catalogs = [Catalog(folder / "lake.db") for _ in range(2)]
+    assert len(caught) == 1
+    assert catalogs[1].tables().num_rows == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Catalog(tmp_path / "near.db")

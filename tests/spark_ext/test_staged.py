@@ -318,8 +318,9 @@ def test_an_overwrite_with_rows_of_the_table_undoes_no_change(
                 table.append(more)
 
     expected = [1, 2] if when == "in the block" else [1, 2, 3]
-    with pytest.raises(CommitConflictError):
+    with pytest.raises(CommitConflictError) as caught:
         change(alone.transaction, alone, lambda changes: changes)
+    assert ("earlier change of this transaction" in caught.value.remedy) == (when == "in the block")
     assert sorted(alone.refresh().to_arrow()["id"].to_pylist()) == expected
     with pytest.raises(CommitConflictError):
         change(catalog.transaction, managed, lambda changes: changes["sales.orders"])

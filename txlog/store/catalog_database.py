@@ -24,10 +24,12 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
     not_installed,
+    warn_caller,
 )
 from txlog.base.moments import moment_text
 from txlog.base.texts import without_secrets
 from txlog.store.cloud_options import without_options
+from txlog.store.mounts import network_disk
 
 CATALOG = "txlog.catalog"
 """The storage option with the URL of a catalog's database, for its tables."""
@@ -889,6 +891,7 @@ def _opened(url: str) -> _Database:
         ) from None
     if is_sqlite:
         sql.event.listen(engine, "connect", _set_up_sqlite)
+        _warn_of_network(named.database)
     metadata = sql.MetaData()
     long = sql.BigInteger
 
@@ -943,6 +946,18 @@ def _opened(url: str) -> _Database:
             sql.Column("at_ms", long, nullable=False),
         ),
     )
+
+
+def _warn_of_network(path: str | None) -> None:
+    """Warn once of a database whose locks depend on a network."""
+    kind = network_disk(path) if path else None
+    if kind is not None:
+        warn_caller(
+            f"The catalog {path} is an SQLite database on a network disk ({kind}). If its file "
+            "locks do not work on all machines, commits are lost. Keep it on a disk of one "
+            "machine, or use a database with a server, such as "
+            "Catalog('postgresql+psycopg://host/name')."
+        )
 
 
 def url_of(path: str) -> str:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TypeVar
 
 from txlog.actions.file import Add, Cdc, Remove
-from txlog.base.errors import clean_after, tidied
+from txlog.base.errors import CommitConflictError, clean_after, tidied
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads, united
@@ -35,6 +35,13 @@ from txlog.snapshot.live_files import rows_at
 from txlog.snapshot.snapshot import Snapshot
 
 Value = TypeVar("Value")
+
+_OF_BLOCK = (
+    "Nothing was committed. The rows were read before another writer, or an earlier change of this "
+    "transaction, changed the table. Make this change the first one of the transaction, and read "
+    "the table again before the transaction begins. If the new rows do not depend on that change, "
+    "pass another `computed_from`"
+)
 
 
 class Transaction(Operation):
@@ -140,7 +147,12 @@ class Transaction(Operation):
     def _decide(self, operation: Operation) -> None:
         operation.context = self.context
         require_table_writable(self._state, removes_rows=operation.removes_rows)
-        intent = operation.intent(self._state)
+        try:
+            intent = operation.intent(self._state)
+        except CommitConflictError as error:
+            if error.rule == "CON-30" and self._intents:
+                error.remedy = _OF_BLOCK
+            raise
         if intent is None:
             self._idle.append(operation.read())
             return
