@@ -28,7 +28,15 @@ PAGES = sorted(
     [
         *(
             DOCS / f"{name}.md"
-            for name in ("tutorial", "errors", "examples", "branches", "datasets", "extend")
+            for name in (
+                "tutorial",
+                "errors",
+                "examples",
+                "blobs",
+                "branches",
+                "datasets",
+                "extend",
+            )
         ),
         *(DOCS / "guides").glob("*.md"),
         *(DOCS / "neighbours").glob("*.md"),

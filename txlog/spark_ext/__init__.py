@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from txlog.spark_ext.engine import SparkEngine
     from txlog.spark_ext.names import use
     from txlog.spark_ext.reads import read
+    from txlog.spark_ext.reads.blobs import read_blobs
     from txlog.spark_ext.reads.lookups import lookup, lookup_join
     from txlog.spark_ext.sessions import ensure_java, register, session
     from txlog.spark_ext.source.source import TxlogDataSource
@@ -42,6 +43,7 @@ __all__ = [
     "lookup",
     "lookup_join",
     "read",
+    "read_blobs",
     "register",
     "session",
     "sql",
@@ -64,6 +66,7 @@ _HOMES = {
     "lookup": "reads.lookups",
     "lookup_join": "reads.lookups",
     "read": "reads",
+    "read_blobs": "reads.blobs",
     "register": "sessions",
     "session": "sessions",
     "sql": "statements.statements",

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     CharType,
     DataType,
@@ -443,6 +444,8 @@ def stored(
             pass
         case _, NullType():
             raise untyped(name)
+        case BinaryType(), StructType() if _is_blob(want):
+            value = _as_blob(value)
         case _ if not _nested(have) and not _nested(want):
             return _checked(value, want, name) if fails else value.try_cast(want)
         case _:
@@ -465,6 +468,8 @@ def _is_stored(value: Column, have: DataType, want: DataType) -> Column:
     match have, want:
         case _ if have == want or isinstance(have, NullType):
             return F.lit(True)
+        case BinaryType(), StructType() if _is_blob(want):
+            return F.lit(True)
         case StructType(), StructType():
             wanted = {part.name.lower(): part.dataType for part in want.fields}
             parts = [
@@ -479,6 +484,26 @@ def _is_stored(value: Column, have: DataType, want: DataType) -> Column:
             keys = F.forall(F.map_keys(value), lambda one: is_stored(one, key, to_key))
             return keys & F.forall(F.map_values(value), lambda one: is_stored(one, inner, to_value))
     return value.isNull() | value.try_cast(want).isNotNull()
+
+
+def _is_blob(kind: StructType) -> bool:
+    """Return whether a type is that of blob columns."""
+    return [(one.name, one.dataType.simpleString()) for one in kind.fields] == _BLOB
+
+
+_BLOB = [("path", "string"), ("offset", "bigint"), ("size", "bigint"), ("data", "binary")]
+
+
+def _as_blob(value: Column) -> Column:
+    """Return bytes as the structs of a blob column (BLB-3); tasks move large ones into packs."""
+    nothing = F.lit(None)
+    fields = [
+        nothing.cast("string").alias("path"),
+        nothing.cast("bigint").alias("offset"),
+        F.octet_length(value).cast("bigint").alias("size"),
+        value.alias("data"),
+    ]
+    return F.when(value.isNotNull(), F.struct(*fields))
 
 
 def named_by_place(have: DataType, want: DataType, name: str) -> DataType:
