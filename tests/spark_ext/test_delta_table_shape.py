@@ -58,7 +58,8 @@ METHODS = {
         "whenNotMatchedBySourceUpdate": "condition=None, set=None",
         "whenNotMatchedBySourceDelete": "condition=None",
         "withSchemaEvolution": "",
-        "execute": "txn=None",  # The argument is our own.
+        # The arguments are our own.
+        "execute": "txn=None, on_error='error', quarantine=None",
     },
     DeltaTableBuilder: {
         "tableName": "identifier",
