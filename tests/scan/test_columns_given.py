@@ -172,6 +172,35 @@ def test_the_log_keeps_them_small_and_other_values_are_ignored(tmp_path: Path) -
     assert table.version == 0
 
 
+def test_dictionaries_are_returned_if_asked_for(tmp_path: Path) -> None:
+    texts = pa.array(["b", None, "a", "b"])
+    rows = pa.table({"c": texts.dictionary_encode(), "s": texts, "n": [1, 2, 3, 1], "l": [[1]] * 4})
+    table = txlog.write(tmp_path / "t", rows)
+    table.append(rows.slice(2))
+    plain = pa.concat_tables([rows, rows.slice(2)]).to_pylist()
+    assert table.to_arrow().schema.field("c").type == pa.string()
+    kind = pa.dictionary(pa.int32(), pa.string())
+    for wanted, names in ((True, ["c"]), (["s", "n"], ["s", "n"]), ([], []), (False, [])):
+        scan = table.scan(dictionaries=wanted)
+        assert [one.name for one in scan.schema if pa.types.is_dictionary(one.type)] == names
+        for found in (scan.to_arrow(), pa.Table.from_batches(scan.to_batches(), scan.schema)):
+            assert found.schema == scan.schema
+            assert found.to_pylist() == plain
+        assert scan.to_polars().to_dicts() == plain
+        assert scan.head(2).to_pylist() == plain[:2]
+    assert table.scan(["s", "c"], "n = 1", dictionaries=True).to_arrow().schema.types == [
+        pa.string(), kind
+    ]  # fmt: skip
+    assert table.scan(dictionaries=True).to_pandas()["c"].dtype == "category"
+    for wrong, words in (
+        (["x"], "'x' is no column"),
+        (["l"], "cannot be in a dictionary"),
+        ("c", "a list of"),
+    ):
+        with pytest.raises(txlog.TxlogError, match=words):
+            table.scan(dictionaries=wrong)
+
+
 # Random schemas -------------------------------------------------------------------------------
 
 LEAVES = {

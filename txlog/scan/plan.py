@@ -147,6 +147,10 @@ class ScanPlan:
         reading = self.reading.for_arrow()
         return self if reading is self.reading else replace(self, reading=reading)
 
+    def with_dictionaries(self, wanted: bool | Sequence[str]) -> Self:
+        """Do the same as `ReadPlan.with_dictionaries`."""
+        return replace(self, reading=self.reading.with_dictionaries(wanted))
+
     @cached_property
     def files(self) -> PlannedFiles:
         """The fragments that the predicate does not exclude, as columns."""

@@ -32,12 +32,15 @@ from txlog.scan.columns import (
     visible_metadata,
 )
 from txlog.schema.arrow import (
+    DICTIONARY,
     arrow_schema,
+    arrow_type,
     fixed_rows,
     fixed_schema,
     is_kept,
     misfit,
     schema_metadata,
+    with_dictionaries,
 )
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
@@ -125,6 +128,7 @@ class ReadPlan:
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixes: bool = False  # Whether the result is as the Arrow data was: `fixed_schema`.
     metadata: Mapping[str, str] | None = None  # Of the Arrow schema of the table.
+    dictionaries: frozenset[str] = frozenset()  # The columns of the result that are dictionaries.
     candidates: Candidates | None = field(default=None, repr=False, compare=False)
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
 
@@ -151,7 +155,8 @@ class ReadPlan:
         """The Arrow schema of the result."""
         if not self.fixes:
             return self.plain_schema
-        return fixed_schema(StructType(self.columns)).with_metadata(self.metadata)
+        schema = fixed_schema(StructType(self.columns)).with_metadata(self.metadata)
+        return with_dictionaries(schema, self.dictionaries)
 
     @cached_property
     def plain_schema(self) -> pa.Schema:
@@ -175,7 +180,48 @@ class ReadPlan:
     def for_arrow(self) -> Self:
         """Return the plan with the result as the Arrow data was; the same plan if it is that."""
         is_plain = fixed_schema(StructType(self.columns)).equals(self.plain_schema)
-        return self if is_plain and not self.metadata else replace(self, fixes=True)
+        is_same = is_plain and not self.metadata and not self.dictionaries
+        return self if is_same else replace(self, fixes=True)
+
+    def with_dictionaries(self, wanted: bool | Sequence[str]) -> Self:
+        """Return the plan with some columns of the result as dictionaries, for `for_arrow`.
+
+        Parameters
+        ----------
+        wanted
+            Names of the result. True: those that were dictionaries when the table got them.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidInputError
+            It is no list of names, or a column is not in the result, or is nested.
+        """
+        known = {column.name: column for column in self.columns}
+        if isinstance(wanted, bool):
+            given = [one.name for one in self.columns if wanted and one.metadata.get(DICTIONARY)]
+        elif isinstance(wanted, str) or not hasattr(wanted, "__iter__"):
+            raise InvalidTypeError(
+                argument="dictionaries",
+                reason=f"a list of names, or True, was expected, not {type(wanted).__name__}",
+            )
+        else:
+            given = list(wanted)
+        for name in given:
+            column = known.get(name) if isinstance(name, str) else None
+            if column is None:
+                raise InvalidInputError(
+                    argument="dictionaries",
+                    reason=f"{name!r} is no column of the result",
+                    remedy=f"Choose from {', '.join(known)}",
+                )
+            kind = arrow_type(column.type)
+            if pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_interval(kind):
+                raise InvalidInputError(
+                    argument="dictionaries",
+                    field=name,
+                    reason=f"values of {kind} cannot be in a dictionary",
+                )
+        return replace(self, dictionaries=frozenset(given)) if given else self
 
 
 def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -201,6 +247,12 @@ def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
     if not plan.fixes:
         return rows
     rows = fixed_rows(rows, plan.columns, wrong)
+    if plan.dictionaries:
+        arrays = [
+            column.dictionary_encode() if name in plan.dictionaries else column
+            for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return rows.replace_schema_metadata(plan.metadata) if plan.metadata else rows
 
 

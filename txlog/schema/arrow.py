@@ -8,7 +8,7 @@ ignore, so that readers can restore them. `fixed_schema` is the schema that read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -43,6 +43,8 @@ from txlog.schema.types import (
 FIXED_SIZE = "arrow.fixed-size-list.size"
 # The same for a `float` whose values are half floats: true. For inner ones, the path follows.
 HALF = "arrow.half-float"
+# The metadata key of a column that was a dictionary: true. Readers restore it if they are asked.
+DICTIONARY = "arrow.dictionary"
 # The metadata key of the first field for the metadata of the Arrow schema: texts by their names.
 SCHEMA_METADATA = "arrow.schema-metadata"
 _METADATA_BYTES = 65_536  # The largest metadata of a schema that is kept: the log repeats it.
@@ -166,6 +168,14 @@ def with_metadata_of(schema: StructType, before: StructType) -> StructType:
 def is_kept(name: str) -> bool:
     """Return whether a key of a field's metadata keeps a type that Delta does not have."""
     return name.startswith((FIXED_SIZE, HALF))
+
+
+def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """Return a schema in which some columns are dictionaries, with indices of 32 bits."""
+    for at, field in enumerate(schema):
+        if field.name in names:
+            schema = schema.set(at, field.with_type(pa.dictionary(pa.int32(), field.type)))
+    return schema
 
 
 def has_halves(schema: pa.Schema) -> bool:
@@ -354,6 +364,8 @@ def _field(field: pa.Field, path: str, taken: _Leniency) -> StructField:
     metadata = _metadata(field) | _kept(field.type)
     if path != field.name:  # Only whole columns are generated.
         metadata.pop(GENERATION, None)
+    elif pa.types.is_dictionary(field.type):
+        return StructField(field.name, kind, field.nullable, {**metadata, DICTIONARY: True})
     return StructField(field.name, kind, field.nullable, metadata)
 
 

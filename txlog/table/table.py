@@ -733,6 +733,7 @@ class Table(Handle, RowVerbs):
         where: Where = None,
         *,
         use_index: bool = True,
+        dictionaries: bool | Sequence[str] = False,
     ) -> Scan:
         """Plan a scan of this version; nothing is read until its rows are asked for.
 
@@ -750,6 +751,9 @@ class Table(Handle, RowVerbs):
             If the predicate compares the key columns of an index with values (`=`, `<=>`, `IN`),
             read only the rows that the index names, where this is less than statistics leave.
             `explain()` says what the index does. False: do not use it. The rows are the same.
+        dictionaries
+            The columns to return as dictionaries of Arrow, which are categories in pandas and
+            polars. True: those that were dictionaries when the table got them.
 
         Raises
         ------
@@ -771,6 +775,8 @@ class Table(Handle, RowVerbs):
         )
         if use_index:
             plan = self._indexed(version, plan)
+        if dictionaries is not False:
+            plan = plan.with_dictionaries(dictionaries)
         return Scan(self._context.store, plan.for_arrow(), self._context.engine)
 
     def _indexed(self, version: OpenVersion, plan: ScanPlan) -> ScanPlan:
