@@ -1,5 +1,7 @@
 """Large values are written into packs, and the tag of a data file names them."""
 
+import os
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -339,3 +341,50 @@ def test_rows_that_do_not_fit_are_put_aside(tmp_path: Path) -> None:
     )
     assert values_of(table) == [LARGE[0], b"1"]
     assert txlog.Table(tmp_path / "q").count() == 1
+
+
+def aged(root: Path, days: int = 30) -> None:
+    """Let all data files and packs be old, as if the table were."""
+    then = time.time() - days * 86_400
+    for path in [*root.glob("*.parquet"), *packs(root)]:
+        os.utime(path, (then, then))
+
+
+@pytest.mark.spec("BLB-5", "BLB-6")
+@pytest.mark.parametrize("policy", ["classic", "v2"])
+@pytest.mark.parametrize("lite", [False, True])
+@pytest.mark.parametrize("step", ["checkpoint", "compact_log"])
+def test_tombstones_in_checkpoints_keep_their_packs(
+    step: str, policy: str, lite: bool, tmp_path: Path
+) -> None:
+    structs = {"delta.checkpoint.writeStatsAsStruct": str(policy == "v2").lower()}
+    table = new(tmp_path / "t", properties={"delta.checkpointPolicy": policy, **structs})
+    table.append(data(LARGE))
+    table.overwrite(data([b"1"]))  # The first file was removed just now.
+    getattr(table.maintenance, step)(*((1, 2) if step == "compact_log" else ()))
+    if step == "checkpoint":  # No reader sees the commits before it.
+        for commit in (tmp_path / "t" / "_delta_log").glob("0*[012].json"):
+            commit.rename(tmp_path / commit.name)
+    aged(tmp_path / "t")
+    latest = txlog.Table(tmp_path / "t")
+    latest.vacuum(dry_run=False, lite=lite)
+    assert len(packs(tmp_path / "t")) == 1
+    for commit in tmp_path.glob("*.json"):
+        commit.rename(tmp_path / "t" / "_delta_log" / commit.name)
+    assert values_of(txlog.Table(tmp_path / "t", version=1)) == LARGE
+    latest.vacuum(0, False, False, lite=lite)
+    assert packs(tmp_path / "t") == []
+    assert list((tmp_path / "t").glob("*.parquet")) != []
+
+
+@pytest.mark.spec("BLB-6")
+def test_a_pack_that_other_files_took_over_outlives_the_first_one(tmp_path: Path) -> None:
+    table = new(tmp_path / "t", properties={"delta.enableDeletionVectors": "false"})
+    table.append(data(LARGE))
+    table.update({"k": "k + 1"})
+    aged(tmp_path / "t")
+    table.vacuum(0, False, False)
+    assert len(list((tmp_path / "t").glob("*.parquet"))) == 1
+    assert values_of(table) == LARGE
+    found = table.vacuum(dry_run=True).to_pylist()
+    assert [row["decision"] for row in found if "_blobs" in row["file"]] == ["keep"]

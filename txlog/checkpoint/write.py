@@ -18,17 +18,27 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.action import Action
-from txlog.actions.columns import COLUMNS, FILE_ROWS, empty_rows, struct_of
+from txlog.actions.columns import COLUMNS, FILE_ROWS, STRING_MAP, empty_rows, struct_of
 from txlog.actions.file import Add, Remove
 from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.base.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
+from txlog.base.arrow import (
+    arrow_array,
+    arrow_scalar,
+    empty_table,
+    numpy_array,
+    pc,
+    pq,
+    table_of_rows,
+)
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError, StoreError, TxlogError
 from txlog.base.texts import is_unicode
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
+from txlog.fragments.ids import tag_texts
+from txlog.fragments.packs import PACKS_TAG
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
 from txlog.parquet.file_footer import FOOTER_END, footer_start
 from txlog.reconcile.files import Controls, FileState
@@ -50,17 +60,27 @@ SCHEMA = pa.schema(list(_TYPES.items()))
 
 @dataclass(frozen=True)
 class Structs:
-    """The struct types of statistics and partition values in a table's checkpoints."""
+    """What a table's checkpoints have beside the usual columns.
 
-    stats: pa.StructType  # From `stats_type`.
-    partitions: tuple[StructField, ...]
+    They are the struct types of statistics and partition values, and the tags of removed files.
+    """
+
+    stats: pa.StructType | None = None  # From `stats_type`. None: without these structs.
+    partitions: tuple[StructField, ...] = ()
     mapping_mode: str = "none"
+    packs: bool = False  # Whether removed files say which packs they need (BLB-5).
 
 
 def checkpoint_schema(structs: Structs | None = None) -> pa.Schema:
     """Return the schema of a checkpoint's rows."""
     if structs is None:
         return SCHEMA
+    schema = SCHEMA
+    if structs.packs:
+        kind = pa.struct([*_TYPES["remove"], pa.field("tags", STRING_MAP)])
+        schema = schema.set(schema.get_field_index("remove"), pa.field("remove", kind))
+    if structs.stats is None:
+        return schema
     fields = list(_TYPES["add"])
     if structs.partitions:
         names = [column.name_in_files(structs.mapping_mode) for column in structs.partitions]
@@ -69,7 +89,7 @@ def checkpoint_schema(structs: Structs | None = None) -> pa.Schema:
             pa.field("partitionValues_parsed", pa.struct(list(zip(names, kinds, strict=True))))
         )
     fields.append(pa.field("stats_parsed", structs.stats))
-    return SCHEMA.set(SCHEMA.get_field_index("add"), pa.field("add", pa.struct(fields)))
+    return schema.set(schema.get_field_index("add"), pa.field("add", pa.struct(fields)))
 
 
 _ROW_GROUP: Threshold = 50_000
@@ -165,7 +185,7 @@ def action_rows(
 
 
 def _adds(live: pa.Table, with_stats: bool, structs: Structs | None) -> pa.Table:
-    parsed = {} if structs is None else _parsed(live, structs)
+    parsed = {} if structs is None or structs.stats is None else _parsed(live, structs)
     live = with_json_stats(live) if with_stats else _without_stats(live)
     return _file_structs(live, "add", checkpoint_schema(structs), parsed)
 
@@ -426,7 +446,20 @@ def _kept_tombstones(rows: pa.Table, now_ms: int, retention_ms: int) -> pa.Table
     deleted_ms = rows["deletion_timestamp"]
     late = pc.greater_equal(deleted_ms, now_ms - retention_ms)
     # Writers that do not know a time omit it or write 0: then the file may be removed only now.
-    return rows.filter(pc.fill_null(pc.or_(late, pc.less_equal(deleted_ms, 0)), True))
+    kept = rows.filter(pc.fill_null(pc.or_(late, pc.less_equal(deleted_ms, 0)), True))
+    return kept.set_column(kept.column_names.index("tags"), "tags", _pack_tags(kept))
+
+
+def _pack_tags(rows: pa.Table) -> pa.Array:
+    """Return the tags of removed files that name packs, which a vacuum keeps with them (BLB-5).
+
+    All other tags are left out: nobody asks for them.
+    """
+    texts = tag_texts(rows, PACKS_TAG)
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), STRING_MAP)
+    tags = [None if text is None else [(PACKS_TAG, text)] for text in texts.to_pylist()]
+    return arrow_array(tags, STRING_MAP)
 
 
 def _without_stats(rows: pa.Table) -> pa.Table:

@@ -189,9 +189,10 @@ def _kept_actions(snapshot: Snapshot, now_ms: int) -> dict[str, Any]:
 
 
 def structs_of(snapshot: Snapshot) -> Structs | None:
-    """Return the struct types of statistics in a table's checkpoints; None without structs."""
+    """Return what a table's checkpoints have beside the usual columns; None for nothing."""
+    packs = snapshot.supports("txlog.blobs-dev")
     if not snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
-        return None
+        return Structs(packs=True) if packs else None
     # A list of columns may name any of them.
     listed = snapshot.metadata.configuration.get("delta.dataSkippingStatsColumns") is not None
     indexed = -1 if listed else snapshot.properties.get("delta.dataSkippingNumIndexedCols")
@@ -203,6 +204,7 @@ def structs_of(snapshot: Snapshot) -> Structs | None:
         stats_type(StructType(stored), indexed=indexed, mapping_mode=mode),
         tuple(columns[name] for name in names),
         mode,
+        packs,
     )
 
 

@@ -503,6 +503,8 @@ def _require_unused(base: Snapshot, feature: str) -> None:
         reason = f"the table has constraints: {names}"
     elif feature == "txlog.uniqueKeys" and (keys := unique_keys(base.metadata.configuration)):
         reason = f"the table has unique keys: {', '.join(keys)}"
+    elif feature == "txlog.blobs-dev":
+        reason = "checkpoints would forget which packs the files of older versions need"
     elif feature == "domainMetadata" and domains:
         reason = f"the table has domains: {', '.join(domains)}"
     if reason:
