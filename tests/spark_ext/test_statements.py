@@ -142,6 +142,28 @@ def test_changes_of_rows(ours: Ours) -> None:
     assert ours.column("more") == [None] * 5 + [True]
 
 
+MERGE = "MERGE INTO @PATH AS s USING (SELECT 1 AS id, 7 AS v) AS t ON s.id = t.id"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE @PATH AS s SET s.v = 7, s.x = 8, s.s.x = 9 WHERE s.id = 1",
+        f"{MERGE} WHEN MATCHED THEN UPDATE SET s.v = t.v, s.x = 8, s.s.x = 9",
+        f"{MERGE} AND hash(t.v) <> 0 WHEN MATCHED THEN UPDATE SET s.v = t.v, s.x = 8, s.s.x = 9",
+    ],
+)
+def test_an_alias_named_like_a_struct(ours: Ours, change: str) -> None:
+    """Spark takes `s.v` as a column v of the alias s, and else as a field of the column s."""
+    ours(
+        "CREATE OR REPLACE TABLE @PATH AS SELECT 1 AS id, 1 AS x, "
+        "named_struct('id', 10, 'v', 1, 'x', 1) AS s"
+    )
+    ours(change)
+    assert ours("SELECT s.id, s.x, s.v, s.s.id, s.s.x FROM @PATH AS s") == [(1, 8, 7, 10, 9)]
+
+
 @pytest.mark.spark
 def test_upkeep(ours: Ours) -> None:
     assert ours("OPTIMIZE statements_t")[0][1].numFilesAdded == 1
@@ -204,6 +226,17 @@ def test_tables_are_made(ours: Ours, tmp_path: Path) -> None:
     ours("CREATE OR REPLACE TABLE statements_v (x BIGINT) USING txlog")
     assert made.refresh().schema.names == ["x"]
     ours("DROP TABLE statements_v")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["", "OR REPLACE "])
+def test_a_path_names_the_format(ours: Ours, tmp_path: Path, how: str) -> None:
+    """Without USING, and though the session's own format is another one."""
+    path = f"delta.`{tmp_path / 'made'}`"
+    ours(f"CREATE {how}TABLE {path} (id INT, s STRING)")
+    ours(f"INSERT INTO {path} VALUES (1, 'a')")
+    ours(f"CREATE OR REPLACE TABLE {path} AS SELECT id FROM {path}")
+    assert txlog.Table(tmp_path / "made").to_arrow().to_pylist() == [{"id": 1}]
 
 
 @pytest.mark.spark

@@ -505,6 +505,16 @@ def test_aliases_and_columns_without_one(tmp_path: Path) -> None:
     assert table.count() == 0
 
 
+def test_an_alias_named_like_a_struct(tmp_path: Path) -> None:
+    """As in Spark, `s.v` is a column v of the alias s, and else a field of the column s."""
+    rows = [{"id": 1, "x": 1, "s": {"id": 10, "v": 1, "x": 1}}]
+    table = txlog.write(tmp_path / "t", pa.Table.from_pylist(rows))
+    source = pa.table({"id": [1]})
+    merge = table.merge(source, "s.id = src.id", "src", "s")
+    merge.when_matched_update({"s.v": "7", "s.x": "8", "s.s.x": "9"}).execute()
+    assert table.to_arrow().to_pylist() == [{"id": 1, "x": 8, "s": {"id": 10, "v": 7, "x": 9}}]
+
+
 def test_clauses_of_one_side_need_no_alias(tmp_path: Path) -> None:
     table = make(tmp_path / "t", [{"k": k, "g": "a", "v": k} for k in (1, 2, 3)], {})
     merger = table.merge(

@@ -230,7 +230,7 @@ def assigned_defaults(
         if text.upper() != _DEFAULT:
             found[name] = text
             continue
-        path = own_path(name, alias)
+        path = own_path(name, alias, schema)
         field = fields_at(schema, path, argument="text")[-1]
         if len(path) > 1:
             raise InvalidInputError(

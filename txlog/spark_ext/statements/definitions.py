@@ -15,7 +15,7 @@ from txlog.spark_ext.statements.columns import read_column
 from txlog.spark_ext.statements.constraints import constraint_in, is_constraint
 from txlog.spark_ext.statements.descriptions import creation
 from txlog.spark_ext.statements.ground import QUERIES, Ground, NotOursError
-from txlog.spark_ext.statements.statement_text import Reader, tokens_of
+from txlog.spark_ext.statements.statement_text import Reader, is_path, tokens_of
 from txlog.table.table import Table
 from txlog.verbs.constraints import Unique
 
@@ -61,7 +61,7 @@ class Definitions(Ground):
         if reader.accepts("LIKE"):
             return self._like(name, how)
         listed = reader.items(types=True) if reader.sees("(") else []
-        if not self._is_ours():
+        if not self._is_ours(name):
             raise NotOursError
         constraints, columns = [], []
         for text in listed:
@@ -101,10 +101,15 @@ class Definitions(Ground):
             builder._registered()
         return self._nothing()
 
-    def _is_ours(self) -> bool:
-        """Return whether a table gets the format of Delta: that of USING, or of the session."""
+    def _is_ours(self, name: str) -> bool:
+        """Return whether a table gets the format of Delta.
+
+        It is that of USING, that of a path such as ``delta.`/path` ``, or that of the session.
+        """
         reader = self.reader
         if not reader.accepts("USING"):
+            if is_path(name):
+                return True
             usual = self.spark.conf.get("spark.sql.sources.default", "")
             return usual is not None and usual.lower() in _FORMATS
         return reader.name().strip("`").lower() in _FORMATS
@@ -152,7 +157,7 @@ class Definitions(Ground):
         """Create an empty table with the definition of another one, after the word LIKE."""
         reader = self.reader
         source = self._opened(reader.table()).snapshot
-        if reader.sees("USING") and not self._is_ours():
+        if reader.sees("USING") and not self._is_ours(name):
             raise NotOursError
         text = creation(source, name, None) + ("" if reader.token is None else self._rest())
         statement = type(self)(

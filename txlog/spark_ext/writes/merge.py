@@ -456,7 +456,7 @@ def _given(
     given = {}
     paths = []
     for name, value in updates.items():
-        path, _ = target_field(own_path(name, alias), schema)
+        path, _ = target_field(own_path(name, alias, schema), schema)
         paths.append(path)
         given[path] = Given(as_column(value))
     require_apart(paths)

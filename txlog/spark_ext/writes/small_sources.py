@@ -195,7 +195,7 @@ def _is_plain_clause(clause: Clause, sides: Sides) -> bool:
 
 
 def _is_plain_value(name: str, text: str, sides: Sides, seen: Seen) -> bool:
-    path = own_path(name, sides.target_alias)
+    path = own_path(name, sides.target_alias, sides.target)
     field = sides.target.get(path[0])
     value = _parsed(text, sides, seen)
     if field is None or len(path) > 1 or is_generated(field):

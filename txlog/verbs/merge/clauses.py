@@ -334,13 +334,20 @@ def _expression(name: str, value: Any, zone: str | None) -> Expression:
 
 def _target_name(name: str, sides: Sides) -> str:
     """Return the column that a key of `updates` names; the target's alias may stand before it."""
-    return ".".join(map(quote_name, own_path(name, sides.target_alias)))
+    return ".".join(map(quote_name, own_path(name, sides.target_alias, sides.target)))
 
 
-def own_path(name: str, alias: str | None) -> tuple[str, ...]:
-    """Return the path of a column that a key of `updates` names, without the target's alias."""
+def own_path(name: str, alias: str | None, target: StructType) -> tuple[str, ...]:
+    """Return the path of a column that a key of `updates` names, without the target's alias.
+
+    If a column has the name of the alias, `s.v` is a column `v`, and else a field of `s`, as in
+    Spark.
+    """
     path = col(name).path
-    return path[1:] if alias and len(path) > 1 and path[0].lower() == alias.lower() else path
+    if alias is None or len(path) == 1 or path[0].lower() != alias.lower():
+        return path
+    is_field = target.get(path[1]) is None and target.get(path[0]) is not None
+    return path if is_field else path[1:]
 
 
 def _all_columns(
