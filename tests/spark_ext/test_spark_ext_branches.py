@@ -188,6 +188,37 @@ def test_sql_changes_a_branch_by_views_and_options(spark: "SparkSession", uri: s
     assert rows(uri, None) == MAIN
 
 
+@pytest.mark.spec("STR-47")
+def test_a_stream_does_not_take_a_new_branch_for_the_one_it_wrote_to(
+    spark: "SparkSession", uri: str, tmp_path: Path
+) -> None:
+    def run(number: int, checkpoint: str = "c") -> None:
+        frame(spark, number).write.mode("append").parquet(str(tmp_path / "source"))
+        source = spark.readStream.schema("id long, n long").parquet(str(tmp_path / "source"))
+        source = source.where("id <> 11")  # A batch without rows counts, too.
+        writer = source.writeStream.format("txlog").option("branch", "b")
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
+        writer.trigger(availableNow=True).start(uri).awaitTermination()
+
+    table = txlog.Table(uri)
+    run(10)
+    run(11)
+    run(12)
+    assert {10, 12} <= rows(uri).keys()
+    table.branches.discard("b")
+    table.branches.create("b")
+    with pytest.raises(Exception, match="wrote batch 2 to another branch"):
+        run(13)
+    assert rows(uri) == MAIN
+    run(14, "another checkpoint")
+    assert {10, 12, 13, 14} <= rows(uri).keys()
+    # A branch that begins with the batches of the table continues them.
+    table.branches.publish("b")
+    table.branches.create("b")
+    run(15, "another checkpoint")
+    assert {10, 12, 13, 14, 15} <= rows(uri).keys()
+
+
 @pytest.mark.spec("CON-30")
 def test_versions_of_a_branch_are_none_of_its_table(spark: "SparkSession", uri: str) -> None:
     for number in range(200, 203):

@@ -50,6 +50,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.spark_types import frame_schema, require_storable
 from txlog.spark_ext.writes.write_tasks import Refused, StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
+from txlog.store.branches import chain_of
 from txlog.table.write_table import require_defined
 from txlog.verbs.append import Append
 from txlog.verbs.create import CreateTable, NewTable, already_exists, create, existing, table_for
@@ -295,6 +296,8 @@ def commit_files(
             _require_planned(target, latest, written_for)
         if latest is None and not may_make:
             raise _vanished(target)
+        if latest is not None and settled is None:
+            _require_same_branch(target, latest)
     if settled is not None:
         discard()
         return settled.outcome
@@ -329,6 +332,34 @@ def _require_planned(target: Target, latest: Snapshot | None, written_for: Colle
     else:
         return
     raise _conflict(target, latest, f"{reason} while the rows were written")
+
+
+def _require_same_branch(target: Target, latest: Snapshot) -> None:
+    """Raise unless a branch has the earlier batches of a stream: it was made anew if it has not.
+
+    A query names its branch, and each batch looks the name up. A batch without rows is a version,
+    too (STR-43), so the branch, or its table before the branch was made, has recorded the last one.
+
+    Raises
+    ------
+    NotFoundError
+        The last batch is not recorded.
+    """
+    branch, batch = chain_of(target.store), target.request.stream_batch
+    if branch is None or batch is None or not batch.epoch_id:
+        return
+    if latest.properties.get("delta.setTransactionRetentionDuration") is not None:
+        return  # What was recorded may be forgotten.
+    recorded = latest.transaction_version(batch.query_id)
+    if recorded is None or recorded < batch.epoch_id - 1:
+        raise NotFoundError(
+            path=target.store.root,
+            reason=f"the query wrote batch {batch.epoch_id - 1} to another branch than the present "
+            f"branch {branch.name!r}, which lacks it: that one was discarded or published, and "
+            "this one was made later",
+            remedy="Nothing was committed. With a new checkpoint, the query starts again, on this "
+            "branch or on another one",
+        )
 
 
 def _vanished(target: Target) -> NotFoundError:
