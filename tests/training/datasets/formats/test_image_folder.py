@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -113,6 +114,24 @@ def test_labels_that_lead_out_of_the_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatchError, match=r"row 2: the name '\.\./y'"):
         export(table.to_reader(), tmp_path / "out", "imagefolder")
     assert not [*tmp_path.glob("out/**/*.*")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"content": ["x"], "filename": ["0"], "label": ["a"]}, "images need bytes in content"),
+        ({"content": [b"x", None], "filename": ["0", "1"], "label": ["a", "a"]}, "row 2 has no co"),
+        (
+            {"content": [b"x"], "filename": ["0"], "label": pa.array([None], pa.string())},
+            "no label",
+        ),
+    ],
+)
+def test_rows_that_are_no_images_with_labels_are_refused(
+    columns: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SchemaMismatchError, match=words):
+        export(pa.table(columns).to_reader(), tmp_path / "out", "imagefolder")
 
 
 @pytest.mark.spec("DST-58")

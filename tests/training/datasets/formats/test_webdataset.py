@@ -21,6 +21,7 @@ from txlog.base.errors import InvalidInputError, SchemaMismatchError, TxlogError
 from txlog.store.open import open_store
 from txlog.training import Datasets, InlineRunner
 from txlog.training.datasets.formats import base, export
+from txlog.training.datasets.formats.samples import with_features
 from txlog.training.datasets.ingest import Ingested, ingest
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Sources
@@ -367,3 +368,50 @@ def test_a_failed_export_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatchError, match=r"row 2 has the key 'b\.c'"):
         export(table.to_reader(), tmp_path / "out", "webdataset", shard_rows=1)
     assert not [*tmp_path.glob("out/*")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"content": [b"x"], "filename": ["a.jpg"], "jpg": [b"y"]}, "two values for the ending"),
+        ({"content": [b"x"], "filename": ["a.json"], "x": [1]}, "two values for the ending 'json'"),
+        ({"a/b": [b"x"]}, "cannot be the ending"),
+        ({"json": ["{}"], "x": [1]}, "go into json"),
+        ({"x": [float("nan")]}, "row 1 cannot be written as JSON"),
+        ({"txt": pa.array([None], pa.string())}, "row 1 has no value"),
+    ],
+)
+def test_rows_that_would_lose_a_value_are_refused(
+    columns: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SchemaMismatchError, match=words):
+        export(pa.table(columns).to_reader(), tmp_path / "out", "webdataset")
+    assert not [*tmp_path.glob("out/*")]
+
+
+def test_a_column_content_that_is_no_file_is_like_any_other(tmp_path: Path) -> None:
+    table = pa.table({"content": ["text"], "n": [1]})
+    export(table.to_reader(), tmp_path / "out", "webdataset")
+    (found,) = rows(tmp_path / "out", tmp_path)
+    assert json.loads(found["json"]) == {"content": "text", "n": 1}
+
+
+@pytest.mark.parametrize("form", ["webdataset", "tfrecord", "huggingface"])
+def test_a_number_without_a_class_gets_no_name(form: str, tmp_path: Path) -> None:
+    """Hugging Face gives -1 to examples without a label; Python's last item is no answer."""
+    if form == "tfrecord":
+        pytest.importorskip("crc32c")
+    plain = pa.schema([("x", pa.int64()), ("label", pa.int64())])
+    schema = with_features(plain, {"label": {"_type": "ClassLabel", "names": ["a", "b"]}})
+    table = pa.table({"x": [1, 2], "label": [-1, 1]}).cast(schema)
+    export(table.to_reader(), tmp_path / "out", form)
+    if form == "webdataset":
+        found = rows(tmp_path / "out", tmp_path)
+        assert [(row["cls"], json.loads(row["json"])["label"]) for row in found] == [
+            (-1, None), (1, "b")
+        ]  # fmt: skip
+    elif form == "tfrecord":
+        assert [row["label/text"] for row in rows(tmp_path / "out", tmp_path)] == [None, b"b"]
+    else:
+        found = rows(tmp_path / "out" / "data", tmp_path)
+        assert [row["label"] for row in found] == [-1, 1]

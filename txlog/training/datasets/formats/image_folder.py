@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txlog.base.errors import SchemaMismatchError, reason_of
 from txlog.training.datasets.formats.base import Output
-from txlog.training.datasets.formats.samples import classes_of
+from txlog.training.datasets.formats.samples import class_name, classes_of, has_files
 from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_step
 from txlog.training.datasets.sources import SourceFile
 
@@ -102,6 +102,10 @@ class ImageFolder:
                     f"{', '.join(rows.schema.names)}",
                     remedy="Export it in another format",
                 )
+        if not has_files(rows.schema):
+            raise SchemaMismatchError(
+                field="content", reason="images need bytes in content, and texts in filename"
+            )
         classes = classes_of(rows.schema, "label")
         seen: dict[str, int] = {}
         row = 0
@@ -114,14 +118,19 @@ class ImageFolder:
             )
             for content, filename, label in columns:
                 row += 1
-                named = str(label if classes is None else classes[label])
-                for column, step in (("label", named), ("filename", filename)):
+                named = label if classes is None else class_name(classes, label)
+                data = content.as_buffer()
+                for column, step in (("label", named), ("filename", filename), ("content", data)):
+                    if step is None:
+                        raise SchemaMismatchError(field=column, reason=f"row {row} has no {column}")
+                    if column == "content":
+                        continue
                     if wrong := fault_of_step(str(step), DEFAULT_LIMITS.name_bytes):
                         raise SchemaMismatchError(
                             field=column, reason=f"row {row}: the name {step!r} {wrong}"
                         )
                 with out.open(unique_name(f"{named}/{filename}", seen)) as sink:
-                    sink.write(content.as_buffer())
+                    sink.write(data)
 
 
 def unique_name(name: str, seen: dict[str, int]) -> str:

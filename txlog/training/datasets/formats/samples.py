@@ -62,6 +62,20 @@ def classes_of(schema: pa.Schema, column: str) -> list[str] | None:
     return list(names) if isinstance(names, list) else None
 
 
+def class_name(classes: Sequence[str], number: int | None) -> str | None:
+    """Return the name of a class; None if there is none, as for the number -1 of Hugging Face."""
+    return classes[number] if number is not None and 0 <= number < len(classes) else None
+
+
+def has_files(schema: pa.Schema) -> bool:
+    """Return whether rows are files: bytes in `content`, with a text `filename`."""
+    if not {"content", "filename"} <= set(schema.names):
+        return False
+    kinds = schema.field("content").type, schema.field("filename").type
+    is_bytes = pa.types.is_binary(kinds[0]) or pa.types.is_large_binary(kinds[0])
+    return bool(is_bytes and pa.types.is_string(kinds[1]))
+
+
 def as_columns(batch: pa.RecordBatch, wanted: Iterable[str], first: int) -> pa.RecordBatch:
     """Return a batch with the columns of a type, if it has them under the names of other formats.
 

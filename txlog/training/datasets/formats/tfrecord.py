@@ -20,7 +20,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import SchemaMismatchError, TxlogError, not_installed
 from txlog.training.datasets.formats.base import Chunks, Output, batched
-from txlog.training.datasets.formats.samples import classes_of
+from txlog.training.datasets.formats.samples import classes_of, has_files
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import SourceFile, refused
 
@@ -330,7 +330,7 @@ Column = tuple[str, str, pa.DataType, Callable[[pa.Array], pa.Array]]
 
 
 def _columns_of(schema: pa.Schema) -> list[Column]:
-    is_image = {"content", "filename"} <= set(schema.names)
+    is_image = has_files(schema)
     found: list[Column] = []
     for field in schema:
         kind = field.type
@@ -371,9 +371,10 @@ def _cast(wanted: pa.DataType, values: pa.Array) -> pa.Array:
 
 def _taken(names: pa.Array, values: pa.Array) -> pa.Array:
     if not pa.types.is_list(values.type):
-        return names.take(values)
+        known = pc.and_(pc.greater_equal(values, 0), pc.less(values, len(names)))
+        return names.take(pc.if_else(known, values, None))  # Without a class, there is no text.
     offsets = pc.subtract(values.offsets, values.offsets[0])
-    return pa.ListArray.from_arrays(offsets, names.take(values.flatten()))
+    return pa.ListArray.from_arrays(offsets, _taken(names, values.flatten()))
 
 
 def _examples(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from txlog.base.errors import SchemaMismatchError, TxlogError, os_errors
 from txlog.extend import is_litter
 from txlog.training.datasets.formats.base import KEY, Chunks, Output, batched
-from txlog.training.datasets.formats.samples import classes_of
+from txlog.training.datasets.formats.samples import class_name, classes_of, has_files
 from txlog.training.datasets.limits import Limits, fault_of_path
 from txlog.training.datasets.sources import SourceFile, refused
 
@@ -343,9 +343,14 @@ def _members_of(schema: pa.Schema) -> Any:
     """Return the function that makes the members of a row: endings with their bytes."""
     plain, listed = {}, []
     classes = {name: classes_of(schema, name) for name in ("label", "labels")}
+    is_file = has_files(schema)
     for field in schema:
-        if field.name in (KEY, "content"):
+        if field.name == KEY or (is_file and field.name == "content"):
             continue
+        if "/" in field.name:
+            raise SchemaMismatchError(
+                field=field.name, reason=f"{field.name!r} cannot be the ending of a member"
+            )
         kind = _type_of(field.name, None)
         is_ending = kind == field.type and (kind != pa.binary() or field.name == field.name.lower())
         if field.name == "utterance":
@@ -362,22 +367,30 @@ def _members_of(schema: pa.Schema) -> Any:
         )
 
     def made(row: Mapping[str, Any], where: str) -> dict[str, bytes]:
-        found = {}
-        if row.get("content") is not None:
+        found: dict[str, bytes] = {}
+
+        def add(ending: str, content: bytes) -> None:
+            if ending in found:
+                raise SchemaMismatchError(
+                    field=ending, reason=f"{where} has two values for the ending {ending!r}"
+                )
+            found[ending] = content
+
+        if is_file and row["content"] is not None:
             name = str(row.get("filename") or "").rpartition("/")[2]
-            found[name.rpartition(".")[2].lower() if "." in name else "bin"] = row["content"]
+            add(name.rpartition(".")[2].lower() if "." in name else "bin", row["content"])
         for name, ending in plain.items():
             if row[name] is not None:
                 value = row[name]
-                found[ending] = value if isinstance(value, bytes) else str(value).encode()
+                add(ending, value if isinstance(value, bytes) else str(value).encode())
         rest = {name: row[name] for name in listed if row[name] is not None}
         if (names := classes["label"]) is not None and "label" in rest:
-            found["cls"] = str(rest["label"]).encode()
-            rest["label"] = names[rest["label"]]
+            add("cls", str(rest["label"]).encode())
+            rest["label"] = class_name(names, rest["label"])
         if (names := classes["labels"]) is not None and "labels" in rest:
-            rest["labels"] = [names[number] for number in rest["labels"]]
+            rest["labels"] = [class_name(names, number) for number in rest["labels"]]
         if rest:
-            found["json"] = _json(rest, where)
+            add("json", _json(rest, where))
         if not found:
             raise SchemaMismatchError(reason=f"{where} has no value, so it would be no sample")
         return found
