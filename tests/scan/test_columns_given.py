@@ -156,6 +156,24 @@ def test_the_named_index_of_a_frame_comes_back(tmp_path: Path) -> None:
     assert plain.schema.metadata is None  # It says nothing that the columns do not say.
 
 
+def test_what_a_frame_said_of_its_columns_stops_no_other_columns(tmp_path: Path) -> None:
+    """Their names may be numbers, and a column may come again with another type."""
+    frame = pd.DataFrame({0: pd.array([1, None], "Int64")}, index=pd.Index([5, 7], name="i"))
+    mapping = {"delta.columnMapping.mode": "name"}
+    table = txlog.write(tmp_path / "t", frame, properties=mapping)
+    assert table.to_pandas()["0"].dtype == "Int64"
+    table.append(pa.table({"i": [9], "0": [2], "more": [1]}), schema_mode="merge")
+    assert table.to_pandas()["more"].to_list()[-1] == 1
+    assert table.to_pandas().index.to_list() == [5, 7, 9]
+    table.alter.drop_columns("0")
+    table.append(pa.table({"i": [9], "0": ["text"]}), schema_mode="merge")
+    assert table.to_pandas()["0"].to_list()[-1] == "text"
+    table.alter.rename_column("i", "j")
+    assert table.to_pandas()["j"].to_list() == [5, 7, 9, 9]
+    table.alter.drop_columns("j")
+    assert table.to_pandas()["0"].to_list()[-1] == "text"
+
+
 def test_the_log_keeps_them_small_and_other_values_are_ignored(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", ROWS)
     first = next((tmp_path / "t" / "_delta_log").glob("*.json")).read_text()

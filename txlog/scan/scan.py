@@ -319,7 +319,14 @@ class Scan(ArrowStream):
                 reason=f"to_pandas needs pandas: {error}",
                 remedy="Install it: pip install pandas",
             ) from error
-        return self.to_arrow().to_pandas()
+        rows = self.to_arrow()
+        if not rows.schema.pandas_metadata:
+            return rows.to_pandas()
+        try:
+            return rows.to_pandas()
+        except (pa.ArrowException, TypeError, ValueError):
+            # The frame that the table was made of said something else of a column.
+            return rows.to_pandas(ignore_metadata=True)
 
     @reading("SCAN")
     def head(self, num_rows: int = 5) -> pa.Table:

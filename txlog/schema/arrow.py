@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import orjson
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_scalar, pc
@@ -265,8 +266,10 @@ def _metadata_of(schema: pa.Schema) -> dict[str, str]:
     """
     given = dict(schema.metadata or {})
     kept = {name: text for name, text in given.items() if not name.startswith(_OF_LIBRARIES)}
-    if any(isinstance(one, str) for one in (schema.pandas_metadata or {}).get("index_columns", ())):
-        kept[b"pandas"] = given[b"pandas"]
+    of_pandas = schema.pandas_metadata or {}
+    if any(isinstance(one, str) for one in of_pandas.get("index_columns", ())):
+        # Names of columns are texts in a table; later ones may be no numbers.
+        kept[b"pandas"] = orjson.dumps({**of_pandas, "column_indexes": []})
     found, left = {}, []
     for name, text in kept.items():
         try:
