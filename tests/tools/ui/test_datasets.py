@@ -85,6 +85,23 @@ def test_tables_of_data_sets_are_not_listed_among_others(get: Get) -> None:
     assert cells_of(get(""))[0][:5] == ["1", "intents", "TABLE", "2", "3"]
 
 
+def test_steps_are_shown_with_what_they_have_to_do(tmp_path: Path) -> None:
+    folder = Datasets(tmp_path / "sets")
+    folder.create("raw", "TABLE", rows("a"))
+    folder.on_commit("raw", run=["/no/such/program", EVIL], into="clean")
+    client: Any = TestClient(make_app(Places([str(tmp_path)]), "t", 1), base_url="http://localhost")
+    client.cookies.set("txlog-ui-1", "t")
+    address = f"/datasets/{place_of(str(tmp_path / 'sets'), 'sets').key}"
+    page = client.get(address).text
+    assert "<script>alert" not in page
+    (step,) = cells_of(page, 1)
+    assert (step[:2], step[3:7]) == (["clean", "raw"], ["clean", "WAITING", "0", "1"])
+    folder.run_steps()
+    (step,) = cells_of(client.get(address).text, 1)
+    assert step[4] == "FAILED"
+    assert "cannot be started" in step[7]
+
+
 def test_commits_are_listed_newest_first(get: Get, intents: Dataset) -> None:
     page = get("1")
     second, first = cells_of(page)

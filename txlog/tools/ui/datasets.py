@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from txlog.base.texts import number_or_name
 from txlog.tools.report.page import time_text
-from txlog.tools.ui.cells import Cell, cell, grid, link, pairs_text, shortened
+from txlog.tools.ui.cells import Cell, Grid, cell, grid, link, pairs_text, shortened
 from txlog.tools.ui.pages import PAGE_ROWS, Page, address, paged
 from txlog.tools.ui.places import Place, Places
 from txlog.training import Commit, Dataset, Datasets, Graph, Summary, TrainingSet
@@ -51,9 +51,34 @@ def listed(place: Place, opened: Datasets, *, after: int | None) -> Page:
             ["Number", "Data set", "Type", "Commits", "Rows", "Changed", "Description"],
             [_row(place, one) for one in shown],
         ),
+        "steps": _steps(opened),
         "before": link(f"/datasets/{place.key}") if after else None,
         "after": link(f"/datasets/{place.key}", after=more) if more else None,
     }
+
+
+def _steps(opened: Datasets) -> Grid | None:
+    """Return the steps that make one data set from another; None if there are none."""
+    steps = opened.steps()
+    if not steps:
+        return None
+    return grid(
+        "Steps",
+        ["Step", "Input", "Program", "Result", "State", "Done", "Waiting", "Error"],
+        [
+            [
+                one.name,
+                one.input,
+                one.run if isinstance(one.run, str) else " ".join(one.run),
+                one.into,
+                one.state,
+                one.done,
+                ranges_text(one.waiting),
+                shortened(one.error.text) if one.error else "",
+            ]
+            for one in steps
+        ],
+    )
 
 
 def _row(place: Place, one: Summary) -> list[Cell]:
