@@ -1,7 +1,9 @@
 """Blob columns: every verb keeps the bytes, and a vacuum knows which packs are needed."""
 
+import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +218,25 @@ class Blobs(RuleBasedStateMachine):
             needed |= packs_named(old)
             self.versions[version] = rows
         assert packs_there(self.home / "t") <= needed
+        self._seen()
+
+    @rule(lite=st.booleans())
+    def vacuum_what_is_old(self, lite: bool) -> None:
+        """All files are old, but were removed just now: every version stays whole."""
+        then = time.time() - 30 * 86_400
+        for path in (self.home / "t").rglob("*"):
+            if path.is_file() and "_delta_log" not in path.parts:
+                os.utime(path, (then, then))
+        self.table.vacuum(dry_run=False, lite=lite)
+        for version, rows in self.versions.items():
+            assert rows_of(txlog.Table(self.home / "t", version=version)) == rows
+        self._seen()
+
+    @rule()
+    def checkpoint(self) -> None:
+        """Write a checkpoint; afterwards a handle is opened from it."""
+        self.table.maintenance.checkpoint()
+        self.table = txlog.Table(self.home / "t")
         self._seen()
 
     @rule()
