@@ -288,6 +288,26 @@ def test_a_failed_step_is_tried_again_and_others_go_on(datasets: Datasets, folde
 
 
 @pytest.mark.usefixtures("here")
+def test_an_interrupted_run_binds_nobody(
+    datasets: Datasets, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets.on_commit("raw", run="clean.py", into="clean")
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            datasets.run_steps(folder=folder)
+    (step,) = datasets.steps()
+    assert step.state == "FAILED"
+    assert step.error == Failure("interrupted", "the run was interrupted")
+    monkeypatch.setattr(Program, "run", lambda _, rows, __: rows)
+    datasets.run_steps(folder=folder)
+    assert values_of(datasets, "clean") == [1, -2, 3]
+
+
+def interrupted(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
 def test_rows_that_do_not_fit_fail(datasets: Datasets, folder: Path) -> None:
     (folder / "other.py").write_text("def run(rows):\n    import pyarrow as pa\n"
                                      "    return pa.table({'x': ['no number']})\n")  # fmt: skip

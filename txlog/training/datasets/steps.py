@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.extend import SchemaMode
 from txlog.training.datasets.commits import COMMIT_ID, commit_with_txn, read_rows
 from txlog.training.datasets.events import DatasetState, LedgerState
@@ -226,6 +227,11 @@ def _run(
                 failure = failure_of(error)
                 home.record(FinishStep(claim, error=failure))
                 return Run(step.name, commit_id, "FAILED", None, failure, program.log())
+            except BaseException:  # Ctrl-C: nobody should wait for the end of the lease.
+                stopped = Failure("interrupted", "the run was interrupted")
+                with suppress(TxlogError):
+                    home.record(FinishStep(claim, error=stopped))
+                raise
             home.record(FinishStep(claim, into_id))
             return Run(step.name, commit_id, "DONE", made, None, program.log())
     except (TakenOverError, *GONE):
