@@ -61,6 +61,12 @@ def vectored(path: Path) -> txlog.Table:
     return table
 
 
+def with_blobs(path: Path) -> txlog.Table:
+    table = txlog.Table.create(path, pa.schema([("id", pa.int64()), txlog.blob("b", above=3)]))
+    table.append(pa.table({"id": [1, 2], "b": [b"12345", b"1"]}))
+    return table
+
+
 def with_sidecars(path: Path) -> txlog.Table:
     table = table_at(path, **{"delta.checkpointPolicy": "v2"})
     table.maintenance.checkpoint()
@@ -141,6 +147,7 @@ CASES: dict[str, tuple[Callable[[Path], txlog.Table], Damage]] = {
     "times": (plain, lambda table: os.utime(commit_file(table, 2), (1_000_000, 1_000_000))),
     "file-missing": (plain, lambda table: Path(table.scan().file_uris()[-1]).unlink()),
     "vector-missing": (vectored, lambda t: next(Path(t.uri).glob("**/*.bin")).unlink()),
+    "pack-missing": (with_blobs, lambda t: next(Path(t.uri).glob("_blobs/*")).unlink()),
     "sidecar-missing": (
         with_sidecars,
         lambda table: next(log_file(table, "_sidecars").iterdir()).unlink(),

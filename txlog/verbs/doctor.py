@@ -704,7 +704,7 @@ def _missing(case: _Case) -> Iterator[Finding]:
             "pack-missing", "error", lost[0], len(lost),
             f"packs of large values are missing: {', '.join(lost[:_SHOWN])}{more}",
             "The values of blob columns in them cannot be read. All other columns can",
-            "Get the packs from a copy, or write other values with update",
+            "Get the packs from a copy",
         )  # fmt: skip
     for sidecar in case.snapshot.sidecars:
         home, name = locate(case.store, decode_path(sidecar.path))
