@@ -300,7 +300,7 @@ def blobs_of(packs: Packs, values: Any) -> list[Blob | None]:
         raise InvalidTypeError(
             argument="values",
             reason=f"a column or a list was expected, not {type(values).__name__}",
-            remedy='Pass the column of a result, such as rows["video"]',
+            remedy="Pass the blob column of a result",
         )
     return [_one(packs, row) for row in rows]
 

@@ -976,10 +976,12 @@ def test_verify_reads_the_contents_beside_the_rows(tmp_path: Path) -> None:
 NEEDED: dict[str, Any] = {
     "name": "n", "type": "TABLE", "wanted": 1, "version_hash": "v1", "a": 1, "b": 1,
     "confirm": "no", "target": 1, "commit": 1, "source": rows_of("a"), "application": "a",
-    "user": "ann",
+    "user": "ann", "dataset": "t", "run": "clean.py", "into": "made",
 }  # fmt: skip
 TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("diff", "key", "b'x'"),
-         ("update", "inputs", "['x']"), ("dataset", "purged", "True")}  # fmt: skip
+         ("update", "inputs", "['x']"), ("dataset", "purged", "True"),
+         ("update", "replace", "True"), ("on_commit", "run", "['x']"),
+         ("run_steps", "timeout_s", "7.5")}  # fmt: skip
 
 
 def test_arguments_of_a_wrong_type_are_named(catalog: Datasets, ds: Dataset) -> None:
