@@ -101,5 +101,5 @@ def _unknown(
         argument="data",
         reason=f"a value of a blob column names the pack {name}, which no file of this version of "
         "the table names",
-        remedy="Write the bytes of the value: Blob.read() returns them",
+        remedy="Write the bytes of the value, as the blob object reads them",
     )

@@ -127,7 +127,7 @@ class Packs:
             table=self.store.root,
             version=None if self._snapshot is None else self._snapshot.version,
             reason=reason,
-            remedy="Get the pack from a copy; Table.doctor() names all that are missing. If "
+            remedy="Get the pack from a copy; a check of the table names all that are missing. If "
             "the version is older than the retention, a vacuum has deleted it",
         )
 

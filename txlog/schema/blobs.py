@@ -115,7 +115,7 @@ def _wrong_above(name: str, text: str, *, argument: str) -> InvalidInputError:
         field=name,
         reason=f"{ABOVE} of column {name} is {text!r}, and not a number of bytes up to "
         f"{MOST_BYTES}",
-        remedy=f'Declare the column with txlog.blob("{name}", above={USUAL_ABOVE})',
+        remedy=f"Declare the column with a number of bytes, such as {USUAL_ABOVE}",
     )
 
 
@@ -153,7 +153,7 @@ def require_blobs(schema: StructType) -> None:
                 field=field.name,
                 reason=f"column {field.name} is declared as a blob ({ABOVE}), but its type is not "
                 "binary or the struct of path, offset, size and data",
-                remedy=f"Declare a binary column, or remove {ABOVE} from the metadata",
+                remedy="Declare a binary column, or remove this key from its metadata",
             )
         above_of(field)
     top = sum(ABOVE in field.metadata for field in schema.fields)
