@@ -159,7 +159,7 @@ def test_a_lost_race_deletes_only_its_own_packs(tmp_path: Path) -> None:
 def test_a_name_of_another_file_is_refused(tmp_path: Path) -> None:
     theirs, ours = new(tmp_path / "theirs"), new(tmp_path / "ours")
     theirs.append(data(LARGE))
-    with pytest.raises(txlog.InvalidInputError, match=r"Blob\.read"):
+    with pytest.raises(txlog.InvalidInputError, match="names the pack"):
         ours.append(theirs.to_arrow())
     assert (ours.version, list((tmp_path / "ours").glob("*.parquet"))) == (0, [])
     made_up = {"path": "/etc/passwd", "offset": 16, "size": 3, "data": None}
