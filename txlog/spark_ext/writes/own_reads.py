@@ -161,7 +161,7 @@ def require_unchanged(
                 reason=f"the change is computed from other rows of version {version} of the table, "
                 "and another writer has changed it meanwhile",
                 remedy="Nothing was committed. Read the table again, and run the statement again. "
-                f"If the rows of version {version} are meant, read them with version={version}",
+                f"If the rows of version {version} are meant, name it where they are read",
             )
 
 
