@@ -28,6 +28,7 @@ from txlog.extend import (
     table_above,
 )
 from txlog.training.datasets.formats import as_rows, rows_of
+from txlog.training.datasets.formats.samples import require_classes, with_known_features
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, Sources, refused
 from txlog.training.datasets.types.base import DatasetType
@@ -103,7 +104,17 @@ def ingest(
                 raise refused(f"{opened.name} has no rows")
             schema = first.schema
             batches = chain([first], batches)
+        if columns is not None:
+            require_classes(schema, columns, opened.name, "the data set")
+            schema = with_known_features(schema, columns)
+            batches = _with_schema(batches, schema)
     return Ingested(schema, batches, opened.inputs, objects)
+
+
+def _with_schema(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield batches with the metadata of a schema."""
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -186,3 +186,105 @@ def test_a_column_in_the_way_of_the_images_is_refused(tmp_path: Path) -> None:
     table = pa.table({"content": [b"a"], "filename": ["0"], "image": [1]})
     with pytest.raises(SchemaMismatchError, match="would have this name"):
         export(as_samples(table.to_reader(), None, "Image", None), tmp_path, "huggingface")
+
+
+# What must not get another meaning in silence --------------------------------------------------
+
+
+def feelings(names: list[str], labels: list[Any], **more: Any) -> Any:
+    kind = hf.ClassLabel(names=names)
+    features = hf.Features({"text": hf.Value("string"), "label": kind, **more})
+    texts = [f"t{number}" for number in range(len(labels))]
+    return hf.Dataset.from_dict({"text": texts, "label": labels}, features=features)
+
+
+@pytest.mark.spec("DST-57")
+@pytest.mark.parametrize("names", [["pos", "neg"], ["neg", "pos", "none"], ["neg", "POS"]])
+def test_a_commit_with_other_classes_is_refused(names: list[str], tmp_path: Path) -> None:
+    dataset = Datasets(tmp_path / "ds").create("s", "TABLE", feelings(["neg", "pos"], [1, 0]))
+    with pytest.raises(SchemaMismatchError, match=r"column label, and the data set has \['neg'"):
+        dataset.update(feelings(names, [1]))
+    assert dataset.table().count() == 2
+
+
+@pytest.mark.spec("DST-57")
+def test_aligned_classes_and_the_first_of_them_are_added(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    home = Datasets(tmp_path / "ds", runner=InlineRunner())
+    dataset = home.create("s", "TABLE", feelings(["neg", "pos"], [1, 0]))
+    other = feelings(["pos", "neg"], [0])
+    dataset.update(other.align_labels_with_mapping({"neg": 0, "pos": 1}, "label"))
+    dataset.update(feelings(["neg"], [0]))
+    dataset.prepare().export(tmp_path / "out", "huggingface")
+    found = hf.load_dataset(str(tmp_path / "out"), split="train")
+    names = [found.features["label"].int2str(row["label"]) for row in found]
+    assert names == ["pos", "neg", "pos", "neg"]
+    assert not [one for one in recwarn if "metadata" in str(one.message)]
+
+
+@pytest.mark.spec("DST-57")
+def test_files_with_other_classes_are_refused(tmp_path: Path) -> None:
+    for number, names in enumerate((["neg", "pos"], ["pos", "neg"])):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        pq.write_table(
+            feelings(names, [1]).with_format("arrow")[:], tmp_path / "in" / f"{number}.parquet"
+        )
+    with pytest.raises(SchemaMismatchError, match=r"1\.parquet has the classes .* 0\.parquet"):
+        rows(tmp_path / "in", tmp_path)
+
+
+def in_lists(of_labels: Any) -> Any:
+    features = hf.Features({"text": hf.Value("string"), "labels": of_labels})
+    values = {"text": ["a", "b"], "labels": [[0, 1], [1, 1]]}
+    return hf.Dataset.from_dict(values, features=features)
+
+
+@pytest.mark.spec("DST-57")
+def test_lists_of_any_kind_get_the_names_of_their_classes(tmp_path: Path) -> None:
+    kind = hf.ClassLabel(names=["neg", "pos"])
+    for of_labels in (hf.Sequence(kind, length=2), hf.Sequence(kind)):
+        found = rows(in_lists(of_labels), tmp_path, "TEXT_INTENT")
+        assert [one["labels"] for one in found] == [["neg", "pos"], ["pos", "pos"]]
+    for labels, words in (
+        ([[0], None], "row 2 of the data has no labels"),
+        ([[0, 0], [0, -1]], "row 2 has the class -1"),
+    ):
+        source = hf.Dataset.from_dict(
+            {"text": ["a", "b"], "labels": labels},
+            features=hf.Features({"text": hf.Value("string"), "labels": hf.Sequence(kind)}),
+        )
+        with pytest.raises(SchemaMismatchError, match=words):
+            rows(source, tmp_path, "TEXT_INTENT")
+
+
+@pytest.mark.spec("DST-57")
+@pytest.mark.parametrize(
+    ("first", "later", "words"),
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, "a row from 257 to 300 has the column b"),
+        ({"a": 1, "b": 2}, {"a": 1}, "a row from 257 to 300 lacks the column b"),
+        ({"a": 1}, {"a": "x"}, "a row from 257 to 300 has string in the column a"),
+        ({"a": 1, "b": None}, {"a": 1, "b": "x"}, "a row from 257 to 300 has string in"),
+    ],
+)
+def test_later_rows_with_other_columns_are_refused(
+    first: dict[str, Any], later: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    def made() -> Iterator[dict[str, Any]]:
+        for number in range(300):
+            yield first if number < 256 else later
+
+    with pytest.raises(SchemaMismatchError, match=words) as caught:
+        rows(hf.IterableDataset.from_generator(made), tmp_path)
+    assert "features=" in str(caught.value)
+
+
+@pytest.mark.spec("DST-57")
+def test_a_transform_is_refused_and_formats_are_not(tmp_path: Path) -> None:
+    source = feelings(["neg", "pos"], [1, 0])
+    changed = source.with_transform(lambda batch: {"text": [one.upper() for one in batch["text"]]})
+    with pytest.raises(InvalidInputError, match="has a transform"):
+        rows(changed, tmp_path)
+    for same in (changed.with_format(None), source.with_format("numpy")):
+        assert [one["text"] for one in rows(same, tmp_path)] == ["t0", "t1"]

@@ -239,3 +239,23 @@ def test_a_training_set_of_images_goes_out_and_comes_back(tmp_path: Path) -> Non
     }
     second = datasets.create("second", "IMAGE_CLASS", tmp_path / "out")
     assert second.commit(1).digest == first.commit(1).digest
+
+
+@pytest.mark.spec("DST-59")
+def test_a_training_set_of_texts_goes_out_and_comes_back(tmp_path: Path) -> None:
+    for number, labels in enumerate(([["b"], ["a"]], [["b", "a"], ["a"]], [["x y"], ["z"]])):
+        home = Datasets(tmp_path / f"ds{number}", runner=InlineRunner())
+        given = pa.table({"utterance": ["hi", "bye"], "labels": labels})
+        dataset = home.create("s", "TEXT_INTENT", given)
+        dataset.prepare().export(tmp_path / f"out{number}", "tfrecord")
+        again = home.create("t", "TEXT_INTENT", str(tmp_path / f"out{number}"))
+        assert again.table().to_arrow()["labels"].to_pylist() == labels
+        assert again.commit(1).digest == dataset.commit(1).digest
+
+
+def test_names_of_a_label_come_before_its_numbers(tmp_path: Path) -> None:
+    kinds = {"text": "a", "label": 3, "label/text": "rose"}
+    given = pa.Table.from_pylist([kinds, {**kinds, "label/text": "daisy"}])
+    export(given.to_reader(), tmp_path / "out", "tfrecord")
+    found = rows(tmp_path / "out", tmp_path, "TEXT_INTENT")
+    assert [one["labels"] for one in found] == [["rose"], ["daisy"]]

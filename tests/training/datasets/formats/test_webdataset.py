@@ -237,6 +237,37 @@ def test_images_take_their_label_from_json_cls_or_the_folder(
     assert (found["filename"], found["label"], found["content"]) == ("0.png", label, image(1))
 
 
+@pytest.mark.spec("DST-55")
+@pytest.mark.parametrize("batch_rows", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("first", "later", "kind", "words"),
+    [
+        ({"cls": b"1"}, {"json": b'{"labels": ["a"]}'}, "TEXT_INTENT", "in the labels of its json"),
+        ({"json": b'{"labels": ["a"]}', "cls": b"1"}, {"cls": b"1"}, "TEXT_INTENT", "column cls"),
+        ({"json": b'{"labels": ["a"]}'}, {"json": b"{}"}, "TEXT_INTENT", "in no column"),
+        ({"json": b'{"label": "a"}'}, {"cls": b"1"}, "IMAGE_CLASS", "in the column cls"),
+        ({"cls": b"1"}, {"json": b'{"label": "a"}'}, "IMAGE_CLASS", "in the label of its json"),
+        ({"cls": b"1"}, {}, "IMAGE_CLASS", "in the folder"),
+    ],
+)
+def test_labels_at_several_places_are_refused_wherever_batches_end(
+    first: dict[str, bytes],
+    later: dict[str, bytes],
+    kind: str,
+    words: str,
+    batch_rows: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(base, "_BATCH_ROWS", batch_rows)
+    members = []
+    for number, parts in enumerate((first, first, later, first)):
+        content = ("png", image(number)) if kind == "IMAGE_CLASS" else ("txt", b"a text")
+        members += [(f"x/{number}.{ending}", value) for ending, value in (content, *parts.items())]
+    with pytest.raises(SchemaMismatchError, match=f"row 3 has its label .*{words}.*rows before it"):
+        rows(tar(members, tmp_path / "x.tar"), tmp_path, kind)
+
+
 def test_a_sample_without_an_image_is_named(tmp_path: Path) -> None:
     path = tar([("7.txt", b"a"), ("7.cls", b"1")], tmp_path / "x.tar")
     with pytest.raises(SchemaMismatchError, match=r"the sample '7' of x\.tar has 0 images"):

@@ -70,6 +70,11 @@ def rows_of_hugging_face(source: Any) -> pa.RecordBatchReader:
         )
     if not hasattr(source, "with_format"):
         raise refused(f"a {type(source).__qualname__} is no data set", "Pass a datasets.Dataset")
+    if _has_transform(source):
+        raise refused(
+            "the data set has a transform, which computes its rows only when Python reads them",
+            "Compute them with map, or pass source.with_format(None) to read the rows below",
+        )
     tables = _tables(source)
     features = getattr(source, "features", None)
     if features is None:  # It is known when a row is read.
@@ -79,7 +84,15 @@ def rows_of_hugging_face(source: Any) -> pa.RecordBatchReader:
         schema, tables = first.schema, chain([first], tables)
     else:
         schema = features.arrow_schema
-    return without_extensions(schema, tables)
+    return without_extensions(
+        schema, tables, "State the columns: IterableDataset.from_generator(…, features=…)"
+    )
+
+
+def _has_transform(source: Any) -> bool:
+    """Return whether `set_transform` or `with_transform` changed what rows an object shows."""
+    form = getattr(source, "_formatting", None)
+    return "custom" in (getattr(source, "_format_type", None), getattr(form, "format_type", None))
 
 
 def _tables(source: Any) -> Iterator[pa.Table]:

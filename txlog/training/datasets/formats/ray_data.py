@@ -27,7 +27,7 @@ def rows_of_ray(source: Any) -> pa.RecordBatchReader:
     InvalidInputError
         It has no rows, or a task fails.
     SchemaMismatchError
-        A column has tensors of several dimensions.
+        A column has tensors of several dimensions, or later rows have other columns.
     """
     if not hasattr(source, "iter_batches"):
         raise refused(
@@ -45,7 +45,9 @@ def rows_of_ray(source: Any) -> pa.RecordBatchReader:
                 reason=f"the column {field.name} has tensors of several dimensions: {field.type}",
                 remedy="Make lists of them, with one dimension",
             )
-    return without_extensions(first.schema, chain([first], tables))
+    return without_extensions(
+        first.schema, chain([first], tables), "Give all rows the same columns and types with map"
+    )
 
 
 def _tables(source: Any) -> Iterator[pa.Table]:

@@ -17,14 +17,14 @@ from txlog.base.errors import SchemaMismatchError
 from txlog.training.datasets.formats.base import KEY
 
 _METADATA = b"huggingface"
-# What the columns of a type are called in other formats: Hugging Face's names, WebDataset's.
-_OTHER_NAMES = {
-    "utterance": ("text", "txt"),
-    "labels": ("label", "cls"),
-    "label": ("cls",),
+# What the columns of a type are called in other formats. Names of labels come before their numbers.
+_NAMES = {
+    "utterance": ("utterance", "text", "txt"),
+    "labels": ("labels/text", "labels", "label/text", "label", "cls"),
+    "label": ("label/text", "label", "cls"),
 }
 _ENCODED = "image/encoded"  # What TensorFlow calls the content of an image.
-_LABELS = ("image/class/text", "image/class/label", "label")
+_LABELS = ("image/class/text", "image/class/label", "label/text", "label")
 _MAGIC = (
     (b"\xff\xd8\xff", "jpg"),
     (b"\x89PNG", "png"),
@@ -54,12 +54,70 @@ def with_features(schema: pa.Schema, features: Mapping[str, Any]) -> pa.Schema:
 def classes_of(schema: pa.Schema, column: str) -> list[str] | None:
     """Return the names of the classes whose numbers a column has, or None."""
     feature = features_of(schema).get(column)
-    if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
+    if isinstance(feature, list) and len(feature) == 1:
+        (feature,) = feature  # An older form of a list.
+    elif isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
         feature = feature["feature"]  # A list of labels.
+    return _names_of(feature)
+
+
+def _names_of(feature: Any) -> list[str] | None:
     if not isinstance(feature, dict) or feature.get("_type") != "ClassLabel":
         return None
     names = feature.get("names")
     return list(names) if isinstance(names, list) else None
+
+
+def require_classes(found: pa.Schema, known: pa.Schema, where: str, other: str) -> None:
+    """Raise if numbers of classes in some data mean other classes than in what is known.
+
+    The data may lack the last classes, because its numbers mean the same then.
+
+    Parameters
+    ----------
+    where, other
+        What the data and the known is called in messages.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The error names the column and both lists.
+    """
+    ours = dict(_all_classes(features_of(known)))
+    for column, theirs in _all_classes(features_of(found)):
+        names = ours.get(column, theirs)
+        if theirs != names[: len(theirs)]:
+            numbers = {name: number for number, name in enumerate(names)}
+            raise SchemaMismatchError(
+                field=column,
+                reason=f"{where} has the classes {theirs} in the column {column}, and {other} "
+                f"has {names}: a number would mean another class",
+                remedy="If it has no further classes, give it these numbers: "
+                f"data.align_labels_with_mapping({numbers}, {column!r}). Else make another "
+                "data set",
+            )
+
+
+def _all_classes(feature: Any, path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the names of all classes in features, each with the path of the column."""
+    if (names := _names_of(feature)) is not None:
+        yield path, names
+    elif isinstance(feature, list):
+        for one in feature:
+            yield from _all_classes(one, path)
+    elif isinstance(feature, dict):
+        for name, one in feature.items():
+            is_list = name == "feature" and "_type" in feature
+            step = path if is_list else f"{path}.{name}" if path else name
+            yield from _all_classes(one, step)
+
+
+def with_known_features(found: pa.Schema, known: pa.Schema) -> pa.Schema:
+    """Return a schema with the features of the data set, if it has all columns with features."""
+    given, ours = features_of(found), features_of(known)
+    if not given or not set(given) <= set(ours):
+        return found
+    return found.with_metadata({**found.metadata, _METADATA: known.metadata[_METADATA]})
 
 
 def class_name(classes: Sequence[str], number: int | None) -> str | None:
@@ -76,7 +134,13 @@ def has_files(schema: pa.Schema) -> bool:
     return bool(is_bytes and pa.types.is_string(kinds[1]))
 
 
-def as_columns(batch: pa.RecordBatch, wanted: Iterable[str], first: int) -> pa.RecordBatch:
+Places = dict[str, str]
+"""Where the rows of a source have their labels, by the column; it is decided by the first row."""
+
+
+def as_columns(
+    batch: pa.RecordBatch, wanted: Iterable[str], first: int, places: Places
+) -> pa.RecordBatch:
     """Return a batch with the columns of a type, if it has them under the names of other formats.
 
     Numbers of classes become the names of the classes.
@@ -85,31 +149,54 @@ def as_columns(batch: pa.RecordBatch, wanted: Iterable[str], first: int) -> pa.R
     ----------
     first
         The number of the first row, for messages.
+    places
+        Where the earlier batches of this source have their labels. Empty for the first one.
 
     Raises
     ------
     SchemaMismatchError
-        A number has no class; the error names the row.
+        A number has no class, or a row has its label at another place than the rows before it;
+        the error names the row.
     """
     for name in wanted:
-        named = (name, *_OTHER_NAMES.get(name, ()))
+        named = _NAMES.get(name, (name,))
         found = next((one for one in named if one in batch.schema.names), None)
         if KEY in batch.schema.names and (found is None or found == "cls"):
             about = [one.get(name) for one in _json_of(batch, first, "the data")]
-            if about and all(one is not None for one in about):
+            for row, one in enumerate(about):
+                place = f"column {found}" if one is None else f"{name} of its json"
+                _require_place(name, place, first + row, places)
+            if about and about[0] is not None:
                 batch = _with(batch, name, _texts(about, name, first))
                 continue
         if found is None:
             continue
         values = batch[found]
+        if found == "labels/text" and not _is_list(
+            values.type
+        ):  # One label, also with a `;` in it.
+            offsets = arrow_array(range(len(values) + 1), pa.int32())
+            mask = pc.is_null(values) if values.null_count else None
+            values = pa.ListArray.from_arrays(offsets, values, mask=mask)
         if (classes := classes_of(batch.schema, found)) is not None:
             values = _named(values, classes, found, first)
         batch = _with(batch, name, values)
     return batch
 
 
+def _require_place(name: str, place: str, row: int, places: Places) -> None:
+    """Raise if a row has its label at another place than the rows before it."""
+    if places.setdefault(name, place) != place:
+        raise SchemaMismatchError(
+            field=name,
+            reason=f"row {row} has its label in the {place}, and the rows before it in the "
+            f"{places[name]}".replace("the column None", "no column"),
+            remedy="Write the labels of all rows at one place",
+        )
+
+
 def as_images(
-    batch: pa.RecordBatch, first: int, where: str, endings: Sequence[str]
+    batch: pa.RecordBatch, first: int, where: str, endings: Sequence[str], places: Places
 ) -> pa.RecordBatch:
     """Return a batch with `content`, `label`, and `filename` or `path`, if it has images.
 
@@ -121,22 +208,25 @@ def as_images(
     ----------
     endings
         The endings of images, without a dot.
+    places
+        As for `as_columns`.
 
     Raises
     ------
     SchemaMismatchError
-        A row has no image, or several; the error names it.
+        A row has no image, or several, or its label at another place than the rows before it; the
+        error names it.
     """
     if "content" in batch.schema.names:
-        return as_columns(batch, ["label"], first)
+        return as_columns(batch, ["label"], first, places)
     image = next((one.name for one in batch.schema if _is_image(one.type)), None)
     if image is not None:
-        return as_columns(_of_structs(batch, image, first, where), ["label"], first)
+        return as_columns(_of_structs(batch, image, first, where), ["label"], first, places)
     if _ENCODED in batch.schema.names:
         return _of_features(batch, first)
     if KEY in batch.schema.names:
-        return as_columns(_of_samples(batch, first, where, endings), ["label"], first)
-    return as_columns(batch, ["label"], first)
+        return _of_samples(batch, first, where, endings, places)
+    return as_columns(batch, ["label"], first, places)
 
 
 def _of_features(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
@@ -157,28 +247,45 @@ def _of_features(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
     return found if label is None else _with(found, "label", batch[label].cast(pa.string()))
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
 def _named(values: pa.Array, classes: Sequence[str], column: str, first: int) -> pa.Array:
     """Return the names of classes for their numbers, also in lists."""
     names = arrow_array(list(classes), pa.string())
-    if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-        flat = _named(values.flatten(), classes, column, first)
-        counts = pc.fill_null(pc.list_value_length(values), 0).to_pylist()
-        offsets = [0]
-        for count in counts:
-            offsets.append(offsets[-1] + count)
-        return pa.ListArray.from_arrays(arrow_array(offsets, pa.int32()), flat)
-    if not pa.types.is_integer(values.type):
+    if not _is_list(values.type):
+        if not pa.types.is_integer(values.type):
+            return values
+        _require_numbers(values.to_pylist(), range(len(values)), names, column, first)
+        return names.take(values)
+    if not pa.types.is_integer(values.type.value_type):
         return values
-    numbers = values.to_pylist()
-    for row, number in enumerate(numbers):
-        if number is not None and not 0 <= number < len(classes):
+    lists = values.cast(pa.list_(values.type.value_type))
+    flat = lists.flatten()
+    _require_numbers(
+        flat.to_pylist(), pc.list_parent_indices(lists).to_pylist(), names, column, first
+    )
+    offsets = [0]
+    for count in pc.fill_null(pc.list_value_length(lists), 0).to_pylist():
+        offsets.append(offsets[-1] + count)
+    mask = pc.is_null(lists) if lists.null_count else None
+    return pa.ListArray.from_arrays(arrow_array(offsets, pa.int32()), names.take(flat), mask=mask)
+
+
+def _require_numbers(
+    numbers: Iterable[int | None], rows: Iterable[int], names: pa.Array, column: str, first: int
+) -> None:
+    """Raise if a number has no class."""
+    for row, number in zip(rows, numbers, strict=True):
+        if number is not None and not 0 <= number < len(names):
             raise SchemaMismatchError(
                 field=column,
                 reason=f"row {first + row} has the class {number}, there are the classes 0 to "
-                f"{len(classes) - 1}",
+                f"{len(names) - 1}",
                 remedy="Leave out rows without a class" if number == -1 else "",
             )
-    return names.take(values)
 
 
 def _with(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
@@ -221,7 +328,7 @@ def _ending(start: bytes) -> str:
 
 
 def _of_samples(
-    batch: pa.RecordBatch, first: int, where: str, endings: Sequence[str]
+    batch: pa.RecordBatch, first: int, where: str, endings: Sequence[str], places: Places
 ) -> pa.RecordBatch:
     columns = [
         name
@@ -242,7 +349,10 @@ def _of_samples(
                 f"{', '.join(found) or 'none'}",
             )
         folder, _, last = key.rpartition("/")
-        label = about[row].get("label", numbers[row])
+        label, place = about[row].get("label"), "label of its json"
+        if label is None:
+            label, place = numbers[row], "column cls" if numbers[row] is not None else "folder"
+        _require_place("label", place, first + row, places)
         named = about[row].get("filename")
         contents.append(batch[found[0]][row].as_py())
         names.append(named if isinstance(named, str) else f"{last}.{found[0]}")
@@ -353,13 +463,30 @@ def _contents(batch: pa.RecordBatch, content_of: Callable[[str], bytes]) -> pa.A
     )
 
 
-def without_extensions(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:
-    """Return tables as a stream in which types of extensions are those of their storage."""
+def without_extensions(
+    schema: pa.Schema, tables: Iterable[pa.Table], remedy: str
+) -> pa.RecordBatchReader:
+    """Return tables as a stream in which types of extensions are those of their storage.
+
+    Parameters
+    ----------
+    remedy
+        What to do if later tables have other columns than `schema`.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A table has other columns, or values that its column cannot hold; the error names the rows.
+    """
     plain = _plain_schema(schema)
-    batches = (
-        batch for table in tables for batch in _plain(table, plain).combine_chunks().to_batches()
-    )
-    return pa.RecordBatchReader.from_batches(plain, batches)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        first = 1
+        for table in tables:
+            yield from _plain(table, plain, first, remedy).combine_chunks().to_batches()
+            first += table.num_rows
+
+    return pa.RecordBatchReader.from_batches(plain, batches())
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -373,12 +500,30 @@ def _plain_schema(schema: pa.Schema) -> pa.Schema:
     )
 
 
-def _plain(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _plain(table: pa.Table, schema: pa.Schema, first: int, remedy: str) -> pa.Table:
+    rows = f"a row from {first} to {first + table.num_rows - 1}"
+    for ours, theirs, has in (
+        (schema.names, table.schema.names, "has the column {}, which the first rows lack"),
+        (table.schema.names, schema.names, "lacks the column {}, which the first rows have"),
+    ):
+        if other := [name for name in theirs if name not in ours]:
+            reason = f"{rows} {has.format(other[0])}"
+            raise SchemaMismatchError(field=other[0], reason=reason, remedy=remedy)
     columns = []
     for field in schema:
         values = table[field.name]
         if hasattr(values.type, "storage_type"):
             chunks = [chunk.storage for chunk in values.chunks]
             values = pa.chunked_array(chunks, values.type.storage_type)
-        columns.append(values if values.type == field.type else values.cast(field.type))
+        if values.type != field.type:
+            try:
+                values = values.cast(field.type)
+            except pa.ArrowException as error:
+                raise SchemaMismatchError(
+                    field=field.name,
+                    reason=f"{rows} has {values.type} in the column {field.name}, and the first "
+                    f"rows have {field.type}: {error}",
+                    remedy=remedy,
+                ) from error
+        columns.append(values)
     return pa.Table.from_arrays(columns, schema=schema)

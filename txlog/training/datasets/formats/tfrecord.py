@@ -370,11 +370,16 @@ def _cast(wanted: pa.DataType, values: pa.Array) -> pa.Array:
 
 
 def _taken(names: pa.Array, values: pa.Array) -> pa.Array:
+    if pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type):
+        values = values.cast(pa.list_(values.type.value_type))
     if not pa.types.is_list(values.type):
         known = pc.and_(pc.greater_equal(values, 0), pc.less(values, len(names)))
         return names.take(pc.if_else(known, values, None))  # Without a class, there is no text.
-    offsets = pc.subtract(values.offsets, values.offsets[0])
-    return pa.ListArray.from_arrays(offsets, _taken(names, values.flatten()))
+    taken = _taken(names, values.flatten())
+    counts = pc.fill_null(pc.list_value_length(values), 0)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    mask = pc.is_null(values) if values.null_count else None
+    return pa.ListArray.from_arrays(arrow_array(offsets), taken, mask=mask)
 
 
 def _examples(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from txlog.base.threads import map_ahead
 from txlog.base.thresholds import Threshold
 from txlog.extend import is_litter
 from txlog.training.datasets.formats.image_folder import labelled, unique_name
-from txlog.training.datasets.formats.samples import as_images
+from txlog.training.datasets.formats.samples import Places, as_images
 from txlog.training.datasets.limits import Limits, fault_of_step
 from txlog.training.datasets.sources import Source, refused
 from txlog.training.datasets.types.archive import member_content, opened_zip, write_zip
@@ -160,8 +160,9 @@ def _numbered(labels: pa.Array, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
     if source.data is not None:
         first = 1
+        places: Places = {}
         for batch in source.data:
-            yield from _of_columns(batch, first, source.name, limits)
+            yield from _of_columns(batch, first, source.name, limits, places)
             first += batch.num_rows
         return
     if source.is_folder:
@@ -223,9 +224,11 @@ def _require_size(name: str, size: int, limits: Limits) -> None:
         raise refused(f"the image {name!r} has {size} bytes, {limits.image_bytes} are allowed")
 
 
-def _of_columns(batch: pa.RecordBatch, first: int, where: str, limits: Limits) -> Iterator[_Raw]:
+def _of_columns(
+    batch: pa.RecordBatch, first: int, where: str, limits: Limits, places: Places
+) -> Iterator[_Raw]:
     """Yield the images of Arrow data."""
-    batch = as_images(batch, first, where, _ENDINGS)
+    batch = as_images(batch, first, where, _ENDINGS, places)
     named = "filename" if "filename" in batch.schema.names else "path"
     names = column_of(batch, named, pa.string(), first).to_pylist()
     labels = normalized(column_of(batch, "label", pa.string(), first)).to_pylist()

@@ -11,6 +11,7 @@ import pyarrow as pa
 from txlog.base.arrow import pq
 from txlog.base.errors import SchemaMismatchError, TxlogError, os_errors
 from txlog.extend import FileFooter, RowFile, require_pages, row_files, united_rows
+from txlog.training.datasets.formats.samples import require_classes
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, SourceFile
 from txlog.training.datasets.types.base import ObjectFiles, Parts, Rows, require_options
@@ -44,7 +45,10 @@ class TableType:
         found = [RowFile(name) for name in named]
         if source.is_folder:
             found = row_files((name for name in named if named[name].size), source.name)
-        united = united_rows(found, (_columns_of(named[one.name]) for one in found), source.columns)
+        schemas = [_columns_of(named[one.name]) for one in found]
+        for one, schema in zip(found, schemas, strict=True):
+            require_classes(schema, schemas[0], one.name, found[0].name)
+        united = united_rows(found, schemas, source.columns)
         for one in found:
             for batch in _of_parquet(named[one.name]):
                 yield united.fit(one, batch)

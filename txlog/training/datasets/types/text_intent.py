@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.errors import SchemaMismatchError
-from txlog.training.datasets.formats.samples import as_columns
+from txlog.training.datasets.formats.samples import Places, as_columns
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, SourceFile
 from txlog.training.datasets.types.base import ObjectFiles, Parts, Rows, require_options
@@ -48,8 +48,9 @@ class TextIntent:
         """Yield utterances with their labels. The files of a folder are read in order."""
         if source.data is not None:
             first = 1
+            places: Places = {}
             for batch in source.data:
-                yield from _checked(_of_columns(batch, first), first, source.name, limits)
+                yield from _checked(_of_columns(batch, first, places), first, source.name, limits)
                 first += batch.num_rows
             return
         for file in source.files:
@@ -179,9 +180,9 @@ def _of_csv(file: SourceFile, limits: Limits) -> Iterator[pa.RecordBatch]:
         yield from _checked(batch, rows, file.name, limits, skipped)
 
 
-def _of_columns(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+def _of_columns(batch: pa.RecordBatch, first: int, places: Places) -> pa.RecordBatch:
     """Return Arrow data with the columns `utterance` and `labels` as rows."""
-    batch = as_columns(batch, ["utterance", "labels"], first)
+    batch = as_columns(batch, ["utterance", "labels"], first, places)
     utterances = column_of(batch, "utterance", pa.string(), first)
     labels = column_of(batch, "labels", None, first)
     if isinstance(labels, pa.ChunkedArray):
