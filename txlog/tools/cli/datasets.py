@@ -43,7 +43,9 @@ def create(
     root: Root,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A new name.")],
     source: Annotated[str | None, typer.Argument(help="The data of the first commit.")] = None,
-    type: Annotated[str, typer.Option(help="Such as TEXT_INTENT, IMAGE_CLASS, GENERIC.")] = "TABLE",
+    type: Annotated[
+        str, typer.Option(help="Such as TEXT_INTENT, IMAGE_CLASS, AUDIO, VIDEO, GENERIC.")
+    ] = "TABLE",
     tag: Tags = None,
     description: Annotated[str | None, typer.Option(help="A description.")] = None,
     message: Annotated[str, typer.Option(help="The message of the commit.")] = "Initial commit",

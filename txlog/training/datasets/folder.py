@@ -166,7 +166,7 @@ class Datasets:
         name
             A name that no other data set has, except deleted ones.
         type
-            For example `TEXT_INTENT`, `IMAGE_CLASS`, `GENERIC` or `TABLE`.
+            For example `TEXT_INTENT`, `IMAGE_CLASS`, `AUDIO`, `VIDEO`, `GENERIC` or `TABLE`.
         txn
             `(application, version)`. A data set that was created with this pair is returned.
 

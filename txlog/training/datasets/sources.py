@@ -84,14 +84,21 @@ class SourceFile:
     @contextmanager
     def seekable(self) -> Iterator[Any]:
         """Yield a copy of the file for random reading, which no other process changes."""
-        from tempfile import SpooledTemporaryFile
-
-        with SpooledTemporaryFile(_SPOOLED_BYTES) as copy:
-            for chunk in self.chunks():
-                with os_errors("write", "a temporary file"):
-                    copy.write(chunk)
-            copy.seek(0)
+        with spooled(self.chunks()) as copy:
             yield copy
+
+
+@contextmanager
+def spooled(chunks: Iterator[bytes]) -> Iterator[Any]:
+    """Yield a content as a seekable file: in memory if it is small, else on the disk."""
+    from tempfile import SpooledTemporaryFile
+
+    with SpooledTemporaryFile(_SPOOLED_BYTES) as copy:
+        for chunk in chunks:
+            with os_errors("write", "a temporary file"):
+                copy.write(chunk)
+        copy.seek(0)
+        yield copy
 
 
 @dataclass

@@ -175,7 +175,8 @@ class TrainingSet:
         classes = None
         if named is not None:
             with opened_part(named, self.storage_options) as opened:
-                classes = pq.read_table(pa.BufferReader(opened.read()))["label_name"].to_pylist()
+                labels = pq.read_table(pa.BufferReader(opened.read()))["label_name"]
+                classes = labels.to_pylist() or None
         stored = stores_objects(self.commits[0].type, rows.schema.names)
         home = open_store(self._home(), self.storage_options) if stored else None
         kind = getattr(type_of_rows(self.commits[0].type), "content_feature", None)

@@ -24,7 +24,8 @@ from txlog.training.service.messages import messages, pool
 from txlog.training.service.problems import status_of, text_of
 
 FORM = "csv"  # The form whose parts have the names that MiniAutoML gives them.
-TYPES = ("GENERIC", "TEXT_INTENT", "IMAGE_CLASS", "TABLE")  # The types by number.
+# The types by number.
+TYPES = ("GENERIC", "TEXT_INTENT", "IMAGE_CLASS", "TABLE", "AUDIO", "VIDEO")
 _STATES = {"RUNNING": 0, "READY": 1, "FAILED": 2}
 _THREADS = 16
 _LOG = logging.getLogger("txlog.serve")

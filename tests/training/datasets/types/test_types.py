@@ -575,7 +575,7 @@ def _same_types() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_same_types")
 def test_types_are_registered_by_one_door() -> None:
-    assert list(types()) == ["GENERIC", "IMAGE_CLASS", "TABLE", "TEXT_INTENT"]
+    assert list(types()) == ["AUDIO", "GENERIC", "IMAGE_CLASS", "TABLE", "TEXT_INTENT", "VIDEO"]
     assert type_of("LANGUAGE_INTENT") is type_of("TEXT_INTENT") is type_of("text-intent/1")
     register(Scored())
     assert type_of("SCORED").version == 3
@@ -583,8 +583,8 @@ def test_types_are_registered_by_one_door() -> None:
     with pytest.raises(AlreadyExistsError, match="SCORED_TEXT"):
         register(Scored())
     register(Scored(), replace=True)
-    with pytest.raises(NotFoundError, match="GENERIC, IMAGE_CLASS, SCORED_TEXT, TABLE"):
-        type_of("VIDEO")
+    with pytest.raises(NotFoundError, match="AUDIO, GENERIC, IMAGE_CLASS, SCORED_TEXT, TABLE"):
+        type_of("SPEECH")
     with pytest.raises(NotFoundError, match="scored-text/3"):
         type_of("scored-text/2")
 
@@ -638,7 +638,15 @@ def test_types_come_from_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     registry._is_loaded.clear()
     with pytest.warns(txlog.TxlogWarning, match="the type broken of a package cannot be loaded"):
         found = types()
-    assert [*found] == ["GENERIC", "IMAGE_CLASS", "SCORED_TEXT", "TABLE", "TEXT_INTENT"]
+    assert [*found] == [
+        "AUDIO",
+        "GENERIC",
+        "IMAGE_CLASS",
+        "SCORED_TEXT",
+        "TABLE",
+        "TEXT_INTENT",
+        "VIDEO",
+    ]
 
 
 def _load(entry: Any) -> Any:

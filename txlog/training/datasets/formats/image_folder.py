@@ -24,10 +24,19 @@ _TABLES = ("metadata.csv", "metadata.jsonl")
 _NAME = "file_name"
 
 
-def labelled(files: Sequence[SourceFile], where: str) -> list[tuple[str, str, SourceFile]] | None:
+def labelled(
+    files: Sequence[SourceFile], where: str, *, what: str = "image", needs_label: bool = True
+) -> list[tuple[str, str, SourceFile]] | None:
     """Return the labels, names and files of a folder with a table of labels, or None.
 
-    Without a column `label` in the table, the label is the name of the image's folder.
+    Without a column `label` in the table, the label is the name of the file's folder.
+
+    Parameters
+    ----------
+    what
+        What the files are, for messages.
+    needs_label
+        Whether each file must have a label; else one without it has the label "".
 
     Raises
     ------
@@ -55,15 +64,16 @@ def labelled(files: Sequence[SourceFile], where: str) -> list[tuple[str, str, So
         seen.add(name)
         folder, _, filename = name.rpartition("/")
         label = values.get("label", folder.rpartition("/")[2])
-        if label is None or not str(label).strip():
+        label = "" if label is None else str(label)
+        if needs_label and not label.strip():
             raise SchemaMismatchError(field="label", reason=f"{place} has no label")
-        found.append((str(label), filename, named[name]))
+        found.append((label, filename, named[name]))
     if missing := sorted(named.keys() - seen):
         raise SchemaMismatchError(
             field=_NAME, reason=f"{table.name} of {where} does not name the file {missing[0]!r}"
         )
     if not found:
-        raise SchemaMismatchError(reason=f"{where} has no image")
+        raise SchemaMismatchError(reason=f"{where} has no {what}")
     return found
 
 

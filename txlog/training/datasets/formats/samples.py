@@ -32,6 +32,11 @@ _MAGIC = (
     (b"BM", "bmp"),
     (b"II*\0", "tif"),
     (b"MM\0*", "tif"),
+    (b"fLaC", "flac"),
+    (b"OggS", "ogg"),
+    (b"ID3", "mp3"),
+    (b"\xff\xfb", "mp3"),
+    (b"\x1a\x45\xdf\xa3", "mkv"),
 )
 
 
@@ -195,37 +200,44 @@ def _require_place(name: str, place: str, row: int, places: Places) -> None:
         )
 
 
-def as_images(
-    batch: pa.RecordBatch, first: int, where: str, endings: Sequence[str], places: Places
+def as_contents(
+    batch: pa.RecordBatch,
+    first: int,
+    where: str,
+    endings: Sequence[str],
+    places: Places,
+    what: str,
 ) -> pa.RecordBatch:
-    """Return a batch with `content`, `label`, and `filename` or `path`, if it has images.
+    """Return a batch with `content`, `label`, and `filename` or `path`, if it has contents.
 
-    It knows the feature `Image` of Hugging Face (a struct of `bytes` and `path`), the features
-    `image/…` of TensorFlow, and samples of WebDataset, whose label is `cls`, the `label` in their
-    `json`, or the folder of their key.
+    It knows the features `Image`, `Audio` and `Video` of Hugging Face (a struct of `bytes` and
+    `path`), the features `image/…` of TensorFlow, and samples of WebDataset, whose label is `cls`,
+    the `label` in their `json`, or the folder of their key.
 
     Parameters
     ----------
     endings
-        The endings of images, without a dot.
+        The endings of the contents, without a dot.
     places
         As for `as_columns`.
+    what
+        What a content is: `image`, `sound` or `video`, for messages.
 
     Raises
     ------
     SchemaMismatchError
-        A row has no image, or several, or its label at another place than the rows before it; the
+        A row has no content, or several, or its label at another place than the rows before it; the
         error names it.
     """
     if "content" in batch.schema.names:
         return as_columns(batch, ["label"], first, places)
     image = next((one.name for one in batch.schema if _is_image(one.type)), None)
     if image is not None:
-        return as_columns(_of_structs(batch, image, first, where), ["label"], first, places)
+        return as_columns(_of_structs(batch, image, first, where, what), ["label"], first, places)
     if _ENCODED in batch.schema.names:
         return _of_features(batch, first)
     if KEY in batch.schema.names:
-        return _of_samples(batch, first, where, endings, places)
+        return _of_samples(batch, first, where, endings, places, what)
     return as_columns(batch, ["label"], first, places)
 
 
@@ -303,7 +315,9 @@ def _is_image(kind: pa.DataType) -> bool:
     return set(fields) == {"bytes", "path"} and fields["bytes"] in (pa.binary(), pa.large_binary())
 
 
-def _of_structs(batch: pa.RecordBatch, column: str, first: int, where: str) -> pa.RecordBatch:
+def _of_structs(
+    batch: pa.RecordBatch, column: str, first: int, where: str, what: str
+) -> pa.RecordBatch:
     images = batch[column]
     contents, paths = images.field("bytes"), images.field("path").to_pylist()
     valid = images.is_valid().to_pylist()
@@ -312,7 +326,7 @@ def _of_structs(batch: pa.RecordBatch, column: str, first: int, where: str) -> p
         data = content.as_buffer() if valid[row] else None
         if data is None:
             raise SchemaMismatchError(
-                field=column, reason=f"row {first + row} of {where} has no image"
+                field=column, reason=f"row {first + row} of {where} has no {what}"
             )
         last = str(path or "").replace("\\", "/").rpartition("/")[2]
         names.append(last or f"{first + row - 1:08d}.{_ending(data.slice(0, 12).to_pybytes())}")
@@ -321,14 +335,21 @@ def _of_structs(batch: pa.RecordBatch, column: str, first: int, where: str) -> p
 
 
 def _ending(start: bytes) -> str:
-    """Return the usual ending of an image by its first bytes."""
-    if start[:4] == b"RIFF" and start[8:] == b"WEBP":
-        return "webp"
+    """Return the usual ending of a file by its first bytes."""
+    if start[:4] in (b"RIFF", b"RF64") and (kind := start[8:]) in (b"WEBP", b"WAVE"):
+        return "webp" if kind == b"WEBP" else "wav"
+    if start[4:8] == b"ftyp":
+        return "mov" if start[8:] == b"qt  " else "mp4"
     return next((ending for magic, ending in _MAGIC if start.startswith(magic)), "bin")
 
 
 def _of_samples(
-    batch: pa.RecordBatch, first: int, where: str, endings: Sequence[str], places: Places
+    batch: pa.RecordBatch,
+    first: int,
+    where: str,
+    endings: Sequence[str],
+    places: Places,
+    what: str,
 ) -> pa.RecordBatch:
     columns = [
         name
@@ -345,14 +366,15 @@ def _of_samples(
         if len(found) != 1:
             raise SchemaMismatchError(
                 field="content",
-                reason=f"the sample {key!r} of {where} has {len(found)} images: "
+                reason=f"the sample {key!r} of {where} has {len(found)} {what}s: "
                 f"{', '.join(found) or 'none'}",
             )
         folder, _, last = key.rpartition("/")
         label, place = about[row].get("label"), "label of its json"
         if label is None:
             label, place = numbers[row], "column cls" if numbers[row] is not None else "folder"
-        _require_place("label", place, first + row, places)
+        if label is not None or folder:  # Sounds and videos need no label.
+            _require_place("label", place, first + row, places)
         named = about[row].get("filename")
         contents.append(batch[found[0]][row].as_py())
         names.append(named if isinstance(named, str) else f"{last}.{found[0]}")

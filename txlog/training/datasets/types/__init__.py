@@ -28,6 +28,8 @@ OBJECTS = "uri"  # The column of rows that names objects beside them.
 _BUILT_IN = (
     "txlog.training.datasets.types.text_intent:TextIntent",
     "txlog.training.datasets.types.image_class:ImageClass",
+    "txlog.training.datasets.types.media:Audio",
+    "txlog.training.datasets.types.media:Video",
     "txlog.training.datasets.types.generic:Generic",
     "txlog.training.datasets.types.table:TableType",
 )

@@ -11,6 +11,7 @@ from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from txlog.base.errors import InvalidInputError, TxlogError
+from txlog.base.thresholds import Threshold
 from txlog.training.datasets.limits import Limits, fault_of_path
 from txlog.training.datasets.sources import SourceFile, refused
 
@@ -22,6 +23,7 @@ _SMALL_BYTES = 1 << 20  # Members up to this size may expand without limit.
 _ENCRYPTED = 1
 # What `zipfile` raises for damaged files: it trusts offsets and lengths that it reads.
 _DAMAGED = (BadZipFile, EOFError, OSError, RuntimeError, ValueError, OverflowError, struct.error)
+_CHUNK_BYTES: Threshold = 4 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -49,18 +51,29 @@ def opened_zip(file: SourceFile, limits: Limits) -> Iterator[tuple[ZipFile, list
 
 def member_content(archive: ZipFile, member: ZipInfo, file: SourceFile) -> bytes:
     """Return the content of a member; raise if the directory has another length or checksum."""
+    return b"".join(member_chunks(archive, member, file))
+
+
+def member_chunks(archive: ZipFile, member: ZipInfo, file: SourceFile) -> Iterator[bytes]:
+    """Yield the content of a member in chunks; raise as `member_content`, at the latest at its end.
+
+    Another member may be read between two chunks.
+    """
     import zlib
 
+    left = member.file_size
     try:
         with archive.open(member) as opened:
-            content = opened.read(member.file_size + 1)
+            while chunk := opened.read(min(_CHUNK_BYTES, left + 1)):
+                left -= len(chunk)
+                if left < 0:
+                    break
+                yield chunk
     except (*_DAMAGED, zlib.error) as error:
         raise _damaged(file, member, str(error)) from error
-    if len(content) != member.file_size:
-        raise _damaged(
-            file, member, f"it has {len(content)} bytes, but {member.file_size} in the directory"
-        )
-    return content
+    if left:
+        had = f"{member.file_size - left} bytes" if left > 0 else "more bytes"
+        raise _damaged(file, member, f"it has {had}, but {member.file_size} in the directory")
 
 
 def _damaged(file: SourceFile, member: ZipInfo, wrong: str) -> InvalidInputError:
@@ -138,11 +151,19 @@ def _fault_of_member(member: ZipInfo, limits: Limits) -> str | None:
     return None
 
 
-def write_zip(sink: IO[bytes], members: Iterator[tuple[str, bytes]]) -> None:
-    """Write members to a zip, stored, so that the same members give the same bytes."""
+def write_zip(sink: IO[bytes], members: Iterator[tuple[str, bytes | Iterator[bytes]]]) -> None:
+    """Write members to a zip, stored, so that the same members give the same bytes.
+
+    A content is bytes, or chunks if it may be too large for the memory.
+    """
     with ZipFile(sink, "w", ZIP_STORED) as archive:
         for name, content in members:
             info = ZipInfo(name, _EPOCH)
             info.external_attr = 0o644 << 16
             info.create_system = 3  # Unix, so that each platform writes the same bytes.
-            archive.writestr(info, content)
+            if isinstance(content, bytes):
+                archive.writestr(info, content)
+                continue
+            with archive.open(info, "w", force_zip64=True) as member:
+                for chunk in content:
+                    member.write(chunk)

@@ -19,7 +19,7 @@ from txlog.base.threads import map_ahead
 from txlog.base.thresholds import Threshold
 from txlog.extend import is_litter
 from txlog.training.datasets.formats.image_folder import labelled, unique_name
-from txlog.training.datasets.formats.samples import Places, as_images
+from txlog.training.datasets.formats.samples import Places, as_contents
 from txlog.training.datasets.limits import Limits, fault_of_step
 from txlog.training.datasets.sources import Source, refused
 from txlog.training.datasets.types.archive import member_content, opened_zip, write_zip
@@ -139,7 +139,7 @@ class ImageClass:
         labels = distinct(rows.map(partial(first_seen, "label"), ["label"], of_all=True))
         columns = ["filename", "label", "content", "uri"]
         if out.form == "csv":
-            count = _write_zip(rows, out, labels, columns)
+            count = write_examples(rows, out, labels, columns, _content)
         else:
             count = out.write("examples", rows, partial(_numbered, labels), columns)
             out.write_table("labels", labels_table(labels))
@@ -228,7 +228,7 @@ def _of_columns(
     batch: pa.RecordBatch, first: int, where: str, limits: Limits, places: Places
 ) -> Iterator[_Raw]:
     """Yield the images of Arrow data."""
-    batch = as_images(batch, first, where, _ENDINGS, places)
+    batch = as_contents(batch, first, where, _ENDINGS, places, "image")
     named = "filename" if "filename" in batch.schema.names else "path"
     names = column_of(batch, named, pa.string(), first).to_pylist()
     labels = normalized(column_of(batch, "label", pa.string(), first)).to_pylist()
@@ -306,8 +306,20 @@ def _decoded(raw: _Raw, content: bytes, limits: Limits) -> tuple[int, int, str]:
 # As one zip ------------------------------------------------------------------------------------
 
 
-def _write_zip(rows: Rows, out: Parts, labels: pa.Array, columns: list[str]) -> int:
-    """Write `examples.zip`, and return how many images are in it."""
+def write_examples(
+    rows: Rows,
+    out: Parts,
+    labels: pa.Array,
+    columns: list[str],
+    content_of: Callable[[pa.BinaryScalar, str | None, Rows], bytes | Iterator[bytes]],
+) -> int:
+    """Write `examples.zip`, and return how many files are in `examples/` there.
+
+    Parameters
+    ----------
+    content_of
+        A function that returns the content of a row, or its chunks, by its `content` and `uri`.
+    """
     names: list[str] = []
     seen: dict[str, int] = {}
     numbers = []
@@ -319,13 +331,13 @@ def _write_zip(rows: Rows, out: Parts, labels: pa.Array, columns: list[str]) -> 
         names=["filename", "label_id"],
     )
 
-    def members() -> Iterator[tuple[str, bytes]]:
+    def members() -> Iterator[tuple[str, bytes | Iterator[bytes]]]:
         yield "examples.csv", b"".join(map(csv_bytes, listed.to_batches()))
         yield "labels.csv", b"".join(map(csv_bytes, labels_table(labels).to_batches()))
         following = iter(names)
         for batch in rows.batches(columns):
             for content, uri in zip(batch["content"], batch["uri"].to_pylist(), strict=True):
-                yield f"examples/{next(following)}", _content(content, uri, rows)
+                yield f"examples/{next(following)}", content_of(content, uri, rows)
 
     with out.open_file("examples.zip", len(names)) as sink:
         write_zip(sink, members())

@@ -117,7 +117,7 @@ def label_ids(labels: pa.Array, values: pa.Array) -> pa.Array:
 
 def _different(values: pa.Array) -> pa.Array:
     flat = values.flatten() if pa.types.is_list(values.type) else values
-    return flat.cast(pa.string()).unique()
+    return flat.cast(pa.string()).drop_null().unique()
 
 
 def _numbered(labels: pa.Array, batch: pa.RecordBatch) -> pa.RecordBatch:
