@@ -1,6 +1,8 @@
 """Following the changes of all tables of a catalog."""
 
 import json
+import random
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import txlog
 from tests.catalog.conftest import SCHEMA, Make, content, rows
 from tests.catalog.test_repair import restored, saved
 from txlog import Catalog
+from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 
 
@@ -80,6 +83,101 @@ def test_tables_have_the_names_that_they_had_at_a_time(catalog: Catalog, make: M
         at_that_time = [one.versions for one in changes if one.timestamp_ms <= at_ms]
         last = {name: version for one in at_that_time for name, version in one.items()}
         assert all(found[name].version == last[name] for name in names)
+
+
+class Clocks(Effects):
+    """The clocks of several machines, which differ by up to some seconds."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.mark.spec("CAT-13")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_clocks_of_machines_take_no_change_from_followers(
+    catalog: Catalog, make: Make, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step is taken by a machine with another clock."""
+    clocks, chance = Clocks(), random.Random(seed)
+    for module in ("txlog.store.catalog_database", "txlog.catalog.catalog"):
+        monkeypatch.setattr(f"{module}.REAL", clocks)
+    make("a", (1, 1))
+    start = list(catalog.follow(token=beginning(catalog), timeout_s=0))[-1].token
+    expected: list[dict[str, int]] = []
+    name, times = "a", []
+    for step in range(25):
+        clocks.ahead_ms = chance.randint(-8000, 8000)
+        match chance.choice(["append", "append", "rename", "drop"]):
+            case "append":
+                expected.append({name: catalog.table(name).append(rows((7, 7))).version or 0})
+            case "rename":
+                catalog.rename(name, f"t{step}")
+                name = f"t{step}"
+            case "drop":
+                catalog.drop(name)
+                clocks.ahead_ms = chance.randint(-8000, 8000)
+                assert catalog._database.all_tables()[0].dropped_ms is not None
+                if chance.random() < 0.5:
+                    catalog.undrop(name)
+                else:
+                    catalog.undrop(name, f"u{step}")
+                    name = f"u{step}"
+        times.append((catalog._database.last_moment().at_ms, name))
+    found = list(catalog.follow(token=start, timeout_s=0))
+    assert [one.versions for one in found] == expected
+    for at_ms, then in times:
+        assert list(catalog.at(at_ms)) == [then]
+    catalog.drop(name)
+    assert catalog.purge(0, dry_run=False) == [name]
+
+
+@pytest.mark.spec("CAT-13")
+def test_a_drop_at_the_time_of_another_clock_takes_no_change_from_followers(
+    catalog: Catalog, make: Make, tmp_path: Path
+) -> None:
+    """As earlier releases dropped tables: here at a time before the table's last changes."""
+    make("a", (1, 1))
+    at_ms = catalog._database.last_moment().at_ms
+    catalog.rename("a", "b")
+    catalog.table("b").append(rows((2, 2)))
+    catalog.table("b").append(rows((3, 3)))
+    catalog.drop("b")
+    with sqlite3.connect(tmp_path / "lake.db") as database:
+        database.execute("UPDATE txlog_tables SET dropped_ms = ?", (at_ms - 1000,))
+    database.close()
+    catalog.undrop("b", "c")
+    found = list(catalog.follow(token=beginning(catalog), timeout_s=0))
+    assert [version for one in found for version in one.versions.values()] == [1, 2, 3, 4]
+    assert {name for one in found[-2:] for name in one.versions} <= {"b", "c"}
+    with sqlite3.connect(tmp_path / "lake.db") as database:  # No time is left between the two.
+        database.execute("DELETE FROM txlog_names")
+    database.close()
+    catalog.rename("c", "d")
+    last_ms = catalog._database.last_moment().at_ms
+    with sqlite3.connect(tmp_path / "lake.db") as database:
+        database.execute("UPDATE txlog_tables SET dropped_ms = ?", (at_ms,))
+        database.execute("UPDATE txlog_clock SET at_ms = ?", (last_ms + 60_000,))
+        database.execute("UPDATE txlog_names SET until_ms = ?", (last_ms + 60_000,))
+    database.close()
+    assert catalog.undrop("d").version == 4
+
+
+@pytest.mark.spec("CAT-13")
+def test_a_catalog_of_an_earlier_release_gets_the_table_of_names(
+    catalog: Catalog, make: Make, tmp_path: Path
+) -> None:
+    make("a", (1, 1))
+    at_ms = catalog._database.last_moment().at_ms
+    with sqlite3.connect(tmp_path / "lake.db") as database:
+        database.execute("DROP TABLE txlog_names")
+    database.close()
+    opened = Catalog(tmp_path / "lake.db")
+    opened.rename("a", "b")
+    assert list(opened.at(at_ms)) == ["a"]
+    opened.drop("b")
+    assert opened.purge(0, history_days=0, dry_run=False) == ["b"]
 
 
 def test_a_follower_waits_for_what_comes(catalog: Catalog, make: Make) -> None:

@@ -130,7 +130,7 @@ def test_the_version_of_an_application_counts_once(database: CatalogDatabase) ->
 
 @pytest.mark.spec("CAT-2")
 def test_a_dropped_table_has_no_commits(database: CatalogDatabase) -> None:
-    database.change("id0", dropped_ms=1)
+    database.drop("id0")
     assert database.ratify([proposed(0, 5)]) == "lost"
     with pytest.raises(NotFoundError, match="dropped"):
         database.ratified("id0")

@@ -327,7 +327,7 @@ class Catalog:
 
         Files stay until `purge`. Before that, `undrop` brings the table back.
         """
-        self._database.change(self._row(name).table_id, dropped_ms=REAL.now_ms())
+        self._database.drop(self._row(name).table_id)
 
     def dropped(self) -> pa.Table:
         """Return the dropped tables, as `tables` does, with `dropped` in place of `created`."""
@@ -387,7 +387,8 @@ class Catalog:
         LogCorruptError, StoreError
             A table could not be purged, and stays. All others were.
         """
-        before = REAL.now_ms() - _in_ms(retention_days, "retention_days")
+        now_ms = max(REAL.now_ms(), self._database.last_moment().at_ms)  # Drops have its times.
+        before = now_ms - _in_ms(retention_days, "retention_days")
         forgotten_ms = REAL.now_ms() - _in_ms(history_days, "history_days")
         rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
         names = [row.name for row in rows]

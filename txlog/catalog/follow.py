@@ -100,9 +100,13 @@ class _Names:
         self._last: tuple[int, Named] | None = None
 
     def at(self, at_ms: int) -> Named:
-        """Return the tables of a time; a purged table is none of them."""
+        """Return the tables of a time; a purged table is none of them.
+
+        Each commit has its table: where times were taken from clocks that differ, the table of a
+        commit may seem to be dropped.
+        """
         if self._last is None or self._naming.changed_between(self._last[0], at_ms):
-            named = by_name(self._naming.at(at_ms))
+            named = by_name(self._naming.at(at_ms, all_tables=True))
             self._last = at_ms, {row.table_id: (name, row) for name, row in named.items()}
         return self._last[1]
 

@@ -42,12 +42,14 @@ class Naming:
         self._former = former
         self._times = [one.until_ms for one in former]
 
-    def at(self, at_ms: int) -> list[TableRow]:
+    def at(self, at_ms: int, *, all_tables: bool = False) -> list[TableRow]:
         """Return the tables with their names of a time; those that were not there come last.
 
-        A table that had been dropped then, and was brought back later, is none of them.
+        A table that had been dropped then, and was brought back later, is none of them; with
+        `all_tables`, it has the name of the time after.
         """
         later = self._former[bisect_right(self._times, at_ms) :]
+        later = [one for one in later if one.name or not all_tables]
         names = {one.table_id: one.name for one in reversed(later)}  # The first one counts.
         rows = [
             row.named(names.get(row.table_id, row.name)) if row.name.isprintable() else row

@@ -233,6 +233,7 @@ class CatalogDatabase:
         with self._reading() as run:
             if not inspect(database.engine).has_table(database.facts.name):
                 return {}
+            has_names = inspect(database.engine).has_table(database.names.name)
             rows = run(database.facts.select()).all()
         found = {row.name: row.value for row in rows}
         if found and found.get("format", _FORMAT) != _FORMAT:
@@ -242,6 +243,9 @@ class CatalogDatabase:
                 reason="a newer release of txlog wrote the catalog",
                 remedy="Upgrade txlog",
             )
+        if found and not has_names:  # An earlier release made the catalog.
+            with suppress(Exception):  # Another process may. If none can, the next use raises.
+                database.names.create(database.engine, checkfirst=True)
         return found
 
     # Tables ------------------------------------------------------------------------------------
@@ -315,8 +319,6 @@ class CatalogDatabase:
         rows = self._database.tables
         if "name" in changes:
             changes["folded"] = _folded(changes["name"])
-        if changes.get("dropped_ms") is not None:  # The name is free again.
-            changes["folded"] = f"\n{table_id}"
         is_it = rows.c.table_id == table_id
         if "name" in changes and "dropped_ms" not in changes:
             is_it &= rows.c.dropped_ms.is_(None)  # A dropped table must not take a name.
@@ -329,6 +331,18 @@ class CatalogDatabase:
             result = run(rows.update().where(is_it).values(**changes))
             return bool(result.rowcount == 1)
 
+    def drop(self, table_id: str) -> None:
+        """Drop a table, at the next time of the catalog; one that was dropped stays as it is.
+
+        No clock of a machine counts: all commits of the table are of earlier times.
+        """
+        rows = self._database.tables
+        is_it = (rows.c.table_id == table_id) & rows.c.dropped_ms.is_(None)
+        with self._changing() as run:
+            _, at_ms = self._tick(run)
+            changes = {"dropped_ms": at_ms, "folded": f"\n{table_id}"}  # The name is free again.
+            run(rows.update().where(is_it).values(**changes))
+
     def _note_former(
         self, run: Callable[..., Any], table: TableRow, new_name: str, at_ms: int
     ) -> None:
@@ -338,9 +352,11 @@ class CatalogDatabase:
         if table.dropped_ms is not None:
             query = names.select().where(names.c.table_id == table.table_id)
             last = max((row.until_ms for row in run(query)), default=0)
+            # Earlier releases took the time of a drop from the clock of a machine.
             dropped_ms = min(max(table.dropped_ms, last + 1), at_ms - 1)
-            found = [FormerName(table.table_id, table.name, dropped_ms)]
-            found.append(FormerName(table.table_id, "", at_ms))
+            found = [FormerName(table.table_id, "", at_ms)]
+            if dropped_ms > last:
+                found.append(FormerName(table.table_id, table.name, dropped_ms))
         elif table.name != new_name:
             found = [FormerName(table.table_id, table.name, at_ms)]
         if found:
