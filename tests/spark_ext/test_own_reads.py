@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.losing import losing
 from txlog import spark_ext
 from txlog.base.errors import CommitConflictError, InvalidInputError, TxlogError
 from txlog.spark_ext import DeltaTable, create_view, read, sql, write
@@ -494,3 +495,49 @@ def test_a_change_by_rows_that_were_read_before_another_change_is_a_conflict(
     change(read(spark, str(place), version=version), place)  # What the remedy names.
     change(read(spark, str(place)), place)
     change(spark.read.format("txlog").load(str(place)), place)
+
+
+def numbered(frame: "DataFrame", path: Path, **given: Any) -> None:
+    """Insert the next number into a partition. The other partition has a part in it."""
+    frame = frame.selectExpr("max(id) + 1 AS id", "'x' AS p")
+    condition = "target.p = 'x' AND target.id = source.id"
+    merger = spark_ext.table(frame.sparkSession, str(path)).merge(frame, condition, **given)
+    merger.when_not_matched_insert_all().execute()
+
+
+def numbered_with_quarantine(frame: "DataFrame", path: Path) -> None:
+    numbered(frame, path, on_error="quarantine", quarantine=path.parent / "q")
+
+
+def updated_in_a_partition(frame: "DataFrame", path: Path) -> None:
+    frame.createOrReplaceTempView("v_saved")
+    table = DeltaTable.forPath(frame.sparkSession, str(path))
+    table.update("p = 'x'", {"id": "id + 1000 * (SELECT max(id) FROM v_saved)"})
+
+
+def deleted_in_a_partition(frame: "DataFrame", path: Path) -> None:
+    frame.createOrReplaceTempView("v_saved")
+    table = DeltaTable.forPath(frame.sparkSession, str(path))
+    table.delete("p = 'x' AND id + 1 < (SELECT max(id) FROM v_saved)")
+
+
+@pytest.mark.spec("CON-30", "SPK-27")
+@pytest.mark.parametrize("reading", [read_frame, read_format])
+@pytest.mark.parametrize(
+    "change",
+    [numbered, numbered_with_quarantine, updated_in_a_partition, deleted_in_a_partition],
+)
+def test_a_change_does_not_win_over_rows_elsewhere_that_it_read(
+    spark: "SparkSession", place: Path, change: Write, reading: Frame
+) -> None:
+    """The winner's rows are where the change looks for none, but its own rows depend on them."""
+    other = pa.table({"id": pa.array([WINNER], pa.int64()), "p": ["y"]})
+    before = txlog.Table(place).version
+    with (
+        losing(place, [lambda table: table.append(other)]),
+        pytest.raises(CommitConflictError, match=f"of version {before} "),
+    ):
+        change(reading(spark, place), place)
+    assert txlog.Table(place).version == before + 1
+    change(reading(spark, place), place)
+    assert txlog.Table(place).version == before + 2

@@ -148,10 +148,7 @@ def require_unchanged(
     CommitConflictError
         They read a version with other files.
     """
-    found = [] if source is None else [one for one in _relations(source) if one is not None]
-    for inner in _plans(df)[1:] if df is not None and hasattr(df, _CLASSIC) else ():
-        found += _of_plan(inner)
-    read = {_version(one, store, asked) for one in found}
+    read = {_version(one, store, asked) for one in _of_change(df, source)}
     for version in sorted(one for one in read if one is not None):
         if has_other_files(store, base, version, EVERY_FILE):
             raise CommitConflictError(
@@ -163,6 +160,22 @@ def require_unchanged(
                 remedy="Nothing was committed. Read the table again, and run the statement again. "
                 f"If the rows of version {version} are meant, name it where they are read",
             )
+
+
+def change_reads_table(df: DataFrame | None, source: DataFrame | None, store: Store) -> bool:
+    """Return whether a change reads its table in its source or in a subquery.
+
+    The frames are those of `require_unchanged`, and what it does not look at does not count.
+    """
+    return any(_version(one, store, 0) is not None for one in _of_change(df, source))
+
+
+def _of_change(df: DataFrame | None, source: DataFrame | None) -> Iterator[_Relation]:
+    """Yield the relations of the source of a change, and those of subqueries of its frame."""
+    if source is not None:
+        yield from (one for one in _relations(source) if one is not None)
+    for inner in _plans(df)[1:] if df is not None and hasattr(df, _CLASSIC) else ():
+        yield from _of_plan(inner)
 
 
 def _is_fixed(leaf: Any) -> bool:

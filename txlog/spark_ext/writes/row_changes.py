@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.errors import TxlogError, UnsupportedFeatureError
 from txlog.commit.context import Context, require_shared
+from txlog.commit.intent import Reads
 from txlog.commit.operation import discarding
 from txlog.data_files.change_files import change_layout, discard_changes, records_changes
 from txlog.data_files.constraints import is_generated
@@ -56,7 +57,11 @@ from txlog.spark_ext.writes.change_tasks import (
     new_name,
     old_name,
 )
-from txlog.spark_ext.writes.own_reads import is_settled, require_unchanged
+from txlog.spark_ext.writes.own_reads import (
+    change_reads_table,
+    is_settled,
+    require_unchanged,
+)
 from txlog.spark_ext.writes.refused_tasks import FindTask, GivenValue
 from txlog.spark_ext.writes.write_frame import assigned, by_rows, is_stored
 from txlog.verbs.change_rows import ChangeRows
@@ -212,6 +217,15 @@ class SparkChange(ChangeRows):
             self._asked = logged.version
         known = self._frame if frame is None else frame
         require_unchanged(known, self.source, self.context.store, logged, self._asked)
+
+    def reads(self, changes: RowChanges) -> Reads:
+        """Return all rows if the source or a subquery reads the table, else as for each change.
+
+        So whatever a winner changes, the change is judged again, and finds what it read to be old.
+        """
+        if change_reads_table(self._frame, self.source, self.context.store):
+            return Reads(everything=True)
+        return super().reads(changes)
 
     def may_extend(self) -> bool:
         """Return whether the files of the last attempt have the changes that they would get now."""
