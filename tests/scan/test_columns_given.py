@@ -106,10 +106,16 @@ def test_a_float_that_is_no_half_float_is_never_rounded(table: txlog.Table) -> N
         with pytest.raises(txlog.DataFileError, match="a number is no half float") as caught:
             read()
     remedy = caught.value.remedy
-    exec(f"table.{remedy.partition(': ')[2]}", {"table": table})
-    found = table.to_arrow(["id", "h"])
-    assert found["h"].type == pa.float32()
-    assert found["h"].to_pylist()[3] == np.float32(0.1)
+    call, _, of_older = remedy.removeprefix("Read all values: ").partition(". ")
+    version = table.version
+    exec(f"table.{call}", {"table": table})
+    assert "clone(uri)" in of_older
+    older = txlog.Table(table.uri, version=version).clone(f"{table.uri}_older")
+    exec(f"table.{call}", {"table": older})
+    for one in (table, older):
+        found = one.to_arrow(["id", "h"])
+        assert found["h"].type == pa.float32()
+        assert found["h"].to_pylist()[3] == np.float32(0.1)
 
 
 def test_the_metadata_survives_changes_of_the_schema(tmp_path: Path) -> None:
@@ -121,7 +127,8 @@ def test_the_metadata_survives_changes_of_the_schema(tmp_path: Path) -> None:
     assert table.schema.metadata == METADATA
     assert table.to_arrow(["half"])["half"].type == pa.float16()
     other = pa.table({"x": [1]}).replace_schema_metadata({"k": "v"})
-    table.append(pa.table({"v": ROWS["v"]}).replace_schema_metadata({"k": "v"}))
+    with pytest.warns(UserWarning, match="does not keep the metadata k of the Arrow schema"):
+        table.append(pa.table({"v": ROWS["v"]}).replace_schema_metadata({"k": "v"}))
     assert table.schema.metadata == METADATA  # An append changes no schema.
     table.overwrite(other, schema_mode="overwrite")
     assert table.schema.metadata == {b"k": b"v"}
@@ -169,7 +176,8 @@ def test_what_a_frame_said_of_its_columns_stops_no_other_columns(tmp_path: Path)
     table.append(pa.table({"i": [9], "0": ["text"]}), schema_mode="merge")
     assert table.to_pandas()["0"].to_list()[-1] == "text"
     table.alter.rename_column("i", "j")
-    assert table.to_pandas()["j"].to_list() == [5, 7, 9, 9]
+    assert table.to_pandas().index.to_list() == [5, 7, 9, 9]
+    assert table.to_pandas().index.name == "j"
     table.alter.drop_columns("j")
     assert table.to_pandas()["0"].to_list()[-1] == "text"
 
@@ -294,3 +302,55 @@ def test_random_rows_come_back_as_they_were_given(
         assert (found.schema.metadata or None) == schema.metadata
         assert found.equals(wanted)
     assert table.to_arrow(["c0"]).equals(wanted.select(["c0"]))
+
+
+@pytest.mark.spec("FRG-47")
+def test_metadata_that_an_existing_table_does_not_keep_is_named(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    rows = pa.table({"id": [1]}).replace_schema_metadata({"k": "v", "same": "1"})
+    table = txlog.write(tmp_path / "t", rows)
+    frame = pa.Table.from_pandas(pd.DataFrame({"id": [2]}))
+    for silent in (rows, rows.replace_schema_metadata({"same": "1"}), frame, pa.table({"id": [2]})):
+        txlog.write(table.uri, silent, mode="append")
+        txlog.write(table.uri, silent, mode="overwrite")
+    assert not [one for one in recwarn if "metadata" in str(one.message)]
+    for mode in ("append", "overwrite"):
+        with pytest.warns(UserWarning, match="does not keep the metadata k, z of") as caught:
+            txlog.write(table.uri, rows.replace_schema_metadata({"k": "w", "z": "1"}), mode=mode)
+        assert len(caught) == 1
+    assert txlog.Table(table.uri).schema.metadata == {b"k": b"v", b"same": b"1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json", "[]", "7", "{}", '{"index_columns": ["id"]}',
+        '{"index_columns": ["id"], "columns": [{}]}', '{"index_columns": 1, "columns": 2}',
+        '{"index_columns": ["id"], "columns": [7], "column_indexes": 3}',
+    ],
+)  # fmt: skip
+def test_damaged_metadata_of_pandas_is_no_obstacle(text: str, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1], "x": ["a"]}).replace_schema_metadata({"pandas": text})
+    table = txlog.write(tmp_path / "t", rows)
+    assert table.to_pandas().reset_index()["x"].to_list() == ["a"]
+    other = txlog.write(tmp_path / "other", rows.replace_schema_metadata(None))
+    other.alter.set_column_metadata("id", {SCHEMA_METADATA: {"pandas": text}})
+    assert other.to_pandas().reset_index()["x"].to_list() == ["a"]
+
+
+def test_the_index_of_a_frame_follows_the_name_of_its_column(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0], "y": ["p", "q"]}, index=pd.Index([5, 6], name="i"))
+    mapping = {"delta.columnMapping.mode": "name"}
+    table = txlog.write(tmp_path / "t", pa.Table.from_pandas(frame), properties=mapping)
+    table.alter.rename_column("i", "k")
+    expected = frame.rename_axis("k")
+    pd.testing.assert_frame_equal(table.to_pandas(), expected)
+    table.alter.rename_column("y", "i")
+    pd.testing.assert_frame_equal(table.to_pandas(), expected.rename(columns={"y": "i"}))
+    pd.testing.assert_frame_equal(table.to_arrow().to_pandas(), table.to_pandas())
+    table.alter.drop_columns("k")
+    table.alter.rename_column("i", "k")
+    found = table.to_pandas()
+    assert found.index.to_list() == [0, 1]
+    assert found["k"].to_list() == ["p", "q"]

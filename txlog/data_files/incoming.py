@@ -35,6 +35,7 @@ from txlog.schema.arrow import (
     arrow_schema,
     cast_array,
     schema_of,
+    warn_of_metadata,
     with_given_metadata,
 )
 from txlog.schema.blobs import as_blobs, blob_columns, in_parts, is_blob, is_blob_type, is_bytes
@@ -671,7 +672,10 @@ def incoming(
     """
     reader = as_reader(data)
     schema = schema_of(reader.schema, table, nanos=nanos, truncates=truncates)
-    return Incoming(reader, with_given_metadata(schema, reader.schema) if table is None else schema)
+    if table is None:
+        return Incoming(reader, with_given_metadata(schema, reader.schema))
+    warn_of_metadata(reader.schema, table)
+    return Incoming(reader, schema)
 
 
 def require_typed(fields: Sequence[StructField], table: StructType, prefix: str = "") -> None:

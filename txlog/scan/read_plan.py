@@ -269,7 +269,8 @@ def stored_list_error(path: str, version: int, column: StructField) -> DataFileE
         reason=f"the metadata of the column {column.name} says that it is "
         f"{fixed_schema(StructType((column,))).field(0).type}, but {misfit(column)}",
         remedy=f"Read all values: alter.set_column_metadata({'.'.join(name)!r}, "
-        f"{dict.fromkeys(keys)})",
+        f"{dict.fromkeys(keys)}). For an older version, make a clone of it with clone(uri), and "
+        "call this for the clone",
     )
 
 

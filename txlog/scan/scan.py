@@ -320,13 +320,13 @@ class Scan(ArrowStream):
                 remedy="Install it: pip install pandas",
             ) from error
         rows = self.to_arrow()
-        if not rows.schema.pandas_metadata:
+        if b"pandas" not in (rows.schema.metadata or {}):
             return rows.to_pandas()
         try:
             return rows.to_pandas()
-        except (pa.ArrowException, TypeError, ValueError):
-            # The frame that the table was made of said something else of a column.
-            return rows.to_pandas(ignore_metadata=True)
+        except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError):
+            # The metadata is damaged, or says something else of a column than the table.
+            return rows.replace_schema_metadata(None).to_pandas()
 
     @reading("SCAN")
     def head(self, num_rows: int = 5) -> pa.Table:

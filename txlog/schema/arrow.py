@@ -266,7 +266,7 @@ def _metadata_of(schema: pa.Schema) -> dict[str, str]:
     """
     given = dict(schema.metadata or {})
     kept = {name: text for name, text in given.items() if not name.startswith(_OF_LIBRARIES)}
-    of_pandas = schema.pandas_metadata or {}
+    of_pandas = _of_pandas(given.get(b"pandas"))
     if any(isinstance(one, str) for one in of_pandas.get("index_columns", ())):
         # Names of columns are texts in a table; later ones may be no numbers.
         kept[b"pandas"] = orjson.dumps({**of_pandas, "column_indexes": []})
@@ -332,6 +332,64 @@ def with_given_metadata(schema: StructType, given: pa.Schema) -> StructType:
     first, *others = schema.fields
     kept = replace(first, metadata={**first.metadata, SCHEMA_METADATA: metadata})
     return StructType((kept, *others))
+
+
+def warn_of_metadata(given: pa.Schema, table: StructType) -> None:
+    """Warn of metadata of an Arrow schema that a table does not keep, because it exists already."""
+    known = schema_metadata(table) or {}
+    lost = [
+        name.decode(errors="replace")
+        for name, text in (given.metadata or {}).items()
+        if not name.startswith(_OF_LIBRARIES)
+        and known.get(name.decode(errors="replace")) != text.decode(errors="replace")
+    ]
+    if lost:
+        warn_caller(
+            f"the table does not keep the metadata {', '.join(sorted(lost))} of the Arrow schema: "
+            "only a write that creates or replaces its schema changes it"
+        )
+
+
+def _of_pandas(text: bytes | str | None) -> dict[str, Any]:
+    """Return metadata of pandas; nothing if it is damaged."""
+    try:
+        found = orjson.loads(text or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    parts = found.get("index_columns"), found.get("columns")
+    return found if all(isinstance(part, list) for part in parts) else {}
+
+
+def with_renamed_metadata(schema: StructType, old: str, new: str | None) -> StructType:
+    """Return a schema whose metadata of pandas has the new name of a column. None: it has none.
+
+    Otherwise another column that gets the old name later would become the index.
+    """
+    known = schema_metadata(schema) or {}
+    if (found := _of_pandas(known.get("pandas"))) == {}:
+        return schema
+
+    names = [new if one == old else one for one in found["index_columns"]]
+    columns = [
+        {**one, "field_name": new, "name": new if one.get("name") == old else one.get("name")}
+        if isinstance(one, dict) and one.get("field_name") == old
+        else one
+        for one in found["columns"]
+        if new is not None or not isinstance(one, dict) or one.get("field_name") != old
+    ]
+    found = {**found, "index_columns": [one for one in names if one is not None]}
+    found["columns"] = columns
+    texts = {**known, "pandas": orjson.dumps(found).decode()}
+    return StructType(
+        tuple(
+            replace(field, metadata={**field.metadata, SCHEMA_METADATA: texts})
+            if SCHEMA_METADATA in field.metadata
+            else field
+            for field in schema.fields
+        )
+    )
 
 
 class _Leniency(NamedTuple):
@@ -445,7 +503,7 @@ def schema_of(
         elif pa.types.is_uint64(arrow.type) and known.type == LONG:
             narrowed[field] = replace(field, type=LONG)
     warn_of_unsigned(new)
-    if data.pandas_metadata is None:  # In pandas, nanoseconds are usual, and not a choice.
+    if b"pandas" not in (data.metadata or {}):  # There, nanoseconds are no choice.
         warn_of_nanos(new, nanos=nanos or truncates)
     return StructType(tuple(narrowed.get(f, f) for f in given.fields)) if narrowed else given
 

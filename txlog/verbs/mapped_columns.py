@@ -42,7 +42,7 @@ from txlog.protocol.properties import (
     with_dropped,
 )
 from txlog.scan.plan import plan_scan
-from txlog.schema.arrow import with_metadata_of
+from txlog.schema.arrow import with_metadata_of, with_renamed_metadata
 from txlog.schema.edit import FieldPath, find_field, renamed, without_field
 from txlog.schema.json import schema_json
 from txlog.schema.types import DataType, StructType
@@ -78,7 +78,8 @@ class RenameColumn(ChangeSchema):
             raise _needs_mapping(base, "data files have the names of its columns")
         path = self._path(base)
         _require_unneeded(base, path)
-        return renamed(base.schema, path, self._new_name)
+        schema = renamed(base.schema, path, self._new_name)
+        return with_renamed_metadata(schema, path[0], self._new_name) if len(path) == 1 else schema
 
     def _path(self, base: Snapshot) -> FieldPath:
         return find_field(base.schema, column_path(base.schema, self._column))[0]
@@ -178,7 +179,10 @@ class DropColumns(ChangeSchema):
                 reason="only partition columns would remain",
                 remedy="Keep one, or delete the table",
             )
-        return with_metadata_of(schema, base.schema)
+        schema = with_metadata_of(schema, base.schema)
+        for path in paths:
+            schema = with_renamed_metadata(schema, path[0], None) if len(path) == 1 else schema
+        return schema
 
     def _paths(self, base: Snapshot) -> list[FieldPath]:
         given = [column_path(base.schema, column) for column in self._columns]
