@@ -33,7 +33,9 @@ from txlog.base.errors import (
 )
 from txlog.training import Datasets, Input, create_app
 from txlog.training.datasets.home import os_user
+from txlog.training.datasets.types import type_of, types
 from txlog.training.service.messages import PROTO, file_descriptor, messages
+from txlog.training.service.rpc import TYPES
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "dataset-service.md"
 TRAINING = {"category": "training set"}
@@ -559,3 +561,16 @@ def test_a_server_that_is_gone_is_an_error() -> None:
         pytest.raises(StoreError, match="Check the address"),
     ):
         client.list()
+
+
+def test_the_types_of_messages_are_the_known_ones_by_their_numbers() -> None:
+    (kinds,) = (
+        one for one in file_descriptor(PROTO.read_text()).enum_type if one.name == "DatasetType"
+    )
+    known = types()
+    named = {value.name: value.number for value in kinds.value}
+    assert {name: named[name] for name in TYPES} == {name: n for n, name in enumerate(TYPES)}
+    assert {type_of(name).name for name in named} == set(TYPES)
+    assert {name for name, kind in known.items() if kind.__module__.startswith("txlog.")} == set(
+        TYPES
+    )

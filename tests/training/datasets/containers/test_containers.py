@@ -145,6 +145,19 @@ def test_each_changed_byte_of_the_first_ones(name: str) -> None:
             require_plausible(content[:at] + bytes([byte]) + content[at + 1 :], name)
 
 
+@pytest.mark.parametrize("name", ["tone.ogg", "tone.opus", "flac.oga"])
+@pytest.mark.parametrize("from_end", [False, True])
+def test_each_changed_byte_of_the_first_and_last_page_of_an_ogg_is_refused(
+    name: str, from_end: bool
+) -> None:
+    content = SAMPLES[name]
+    last = content.rfind(b"OggS")
+    places = range(last, len(content)) if from_end else range(content.index(b"OggS", 1))
+    for at in places:
+        changed = content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :]
+        assert isinstance(header_or_error(changed, name), str)
+
+
 def require_plausible(content: bytes, name: str) -> None:
     """Require that a file has headers whose numbers fit columns, or is refused by its name."""
     found = header_or_error(content, name)
@@ -176,6 +189,8 @@ def test_any_bytes_after_the_start_of_a_format(name: str, tail: bytes) -> None:
         ("x.wav", SAMPLES["tone.wav"][:-1], "is cut off: it has 1643 bytes"),
         ("x.ogg", SAMPLES["tone.ogg"][:-1], "does not end with a whole page"),
         ("x.mp4", SAMPLES["red.mp4"][:-1], "is cut off"),
+        ("x.mp4", b"\0\0\0\4ftyp" + bytes(50), "a box is smaller than its header"),
+        ("x.mp4", SAMPLES["red.mp4"] * 2, "it has two boxes moov"),
         ("x.mkv", SAMPLES["red.mkv"][:-1], "is cut off"),
         ("x.mp3", SAMPLES["tone.mp3"][:-200], "is cut off"),
         ("x.mp3", b"ID3\4\0\0\0\0\x7f\x7f" + bytes(50), "is cut off"),
