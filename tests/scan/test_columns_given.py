@@ -354,3 +354,19 @@ def test_the_index_of_a_frame_follows_the_name_of_its_column(tmp_path: Path) -> 
     found = table.to_pandas()
     assert found.index.to_list() == [0, 1]
     assert found["k"].to_list() == ["p", "q"]
+
+
+def test_an_ipc_file_takes_the_dictionaries_of_several_batches(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"c": pa.array(["a", "b"]).dictionary_encode()}))
+    table.append(pa.table({"c": ["b", "z"]}))
+    whole = table.scan(dictionaries=True).to_arrow()
+    options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
+    with pa.ipc.new_file(tmp_path / "f", whole.schema, options=options) as file:
+        file.write_table(whole)
+    found = pa.ipc.open_file(tmp_path / "f").read_all()
+    reader = table.scan(dictionaries=True).to_reader()
+    with pa.ipc.new_stream(tmp_path / "s", reader.schema) as stream:
+        for batch in reader:
+            stream.write_batch(batch)
+    streamed = pa.ipc.open_stream(tmp_path / "s").read_all()
+    assert sorted(found["c"].to_pylist()) == sorted(streamed["c"].to_pylist()) == [*"abbz"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.training.datasets.formats.test_webdataset import image, rows
@@ -132,6 +133,57 @@ def test_rows_that_are_no_images_with_labels_are_refused(
 ) -> None:
     with pytest.raises(SchemaMismatchError, match=words):
         export(pa.table(columns).to_reader(), tmp_path / "out", "imagefolder")
+
+
+@pytest.mark.spec("DST-58")
+@pytest.mark.parametrize("name", ["._a.png", "Thumbs.db", ".DS_Store", "~$a.png"])
+def test_names_that_readers_of_a_folder_skip_are_refused(name: str, tmp_path: Path) -> None:
+    table = pa.table({"content": [b"a", b"b"], "filename": ["0.png", name], "label": ["x", "x"]})
+    with pytest.raises(SchemaMismatchError, match=r"row 2: x/.* systems leave behind"):
+        export(table.to_reader(), tmp_path / "out", "imagefolder")
+    assert not [*tmp_path.glob("out/**/*.*")]
+
+
+@pytest.mark.spec("DST-58")
+@pytest.mark.parametrize("form", ["webdataset", "tfrecord", "huggingface", "imagefolder"])
+def test_images_come_back_with_their_digest(form: str, tmp_path: Path) -> None:
+    """But for folders of images: in any order, with names twice, and with names of litter."""
+    if form == "tfrecord":
+        pytest.importorskip("crc32c", reason="the extra tfrecord is not installed")
+    names = [("b.png", "z"), ("a.png", "a"), ("a.png", "a"), ("._é.PNG", "a b")]
+    if form == "imagefolder":
+        names = [("é.PNG", "a b"), ("a.png", "a"), ("b.png", "z")]
+    given = pa.table(
+        {
+            "filename": [name for name, _ in names],
+            "label": [label for _, label in names],
+            "content": [image(number) for number in range(len(names))],
+        }
+    )
+    datasets = Datasets(tmp_path / "root", runner=InlineRunner())
+    made = datasets.create("made", "IMAGE_CLASS", given)
+    made.prepare().export(tmp_path / "out", form)
+    source: Any = tmp_path / "out"
+    if form == "huggingface":
+        source = pq.read_table(source / "data")
+    again = datasets.create("again", "IMAGE_CLASS", source)
+    assert again.commit(1).digest == made.commit(1).digest
+
+
+@pytest.mark.spec("DST-58")
+def test_rows_of_a_table_come_back_from_parquet_files(tmp_path: Path) -> None:
+    given = pa.table(
+        {
+            "n": [1, None], "f": [1.5, 2.5], "t": ["é", ""], "b": [b"", None],
+            "d": pa.array([None, 1], pa.decimal128(9, 2)), "l": [[1, None], []],
+            "s": [{"x": 1}, None], "at": pa.array([0, None], pa.timestamp("us", "UTC")),
+        }
+    )  # fmt: skip
+    datasets = Datasets(tmp_path / "root", runner=InlineRunner())
+    made = datasets.create("made", "TABLE", given)
+    made.prepare().export(tmp_path / "out", "huggingface")
+    again = datasets.create("again", "TABLE", tmp_path / "out" / "data")
+    assert again.commit(1).digest == made.commit(1).digest
 
 
 @pytest.mark.spec("DST-58")

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.base.errors import SchemaMismatchError, reason_of
+from txlog.extend import is_litter
 from txlog.training.datasets.formats.base import Output
 from txlog.training.datasets.formats.samples import class_name, classes_of, has_files
 from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_step
@@ -139,6 +140,13 @@ class ImageFolder:
                         raise SchemaMismatchError(
                             field=column, reason=f"row {row}: the name {step!r} {wrong}"
                         )
+                if is_litter(f"{named}/{filename}"):
+                    raise SchemaMismatchError(
+                        field="filename",
+                        reason=f"row {row}: {named}/{filename} is the name of a file that systems "
+                        "leave behind, so a reader of the folder would skip it",
+                        remedy="Export it in another format",
+                    )
                 with out.open(unique_name(f"{named}/{filename}", seen)) as sink:
                     sink.write(data)
 
