@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txlog import Table
 from txlog.base.effects import REAL
-from txlog.base.errors import DataFileError, NotFoundError, TxlogError
+from txlog.base.errors import DataFileError, NotFoundError, TxlogError, warn_caller
 from txlog.base.texts import without_secrets
 from txlog.base.uris import scheme_of
 from txlog.extend import (
@@ -28,7 +28,11 @@ from txlog.extend import (
     table_above,
 )
 from txlog.training.datasets.formats import as_rows, rows_of
-from txlog.training.datasets.formats.samples import require_classes, with_known_features
+from txlog.training.datasets.formats.samples import (
+    new_classes,
+    require_classes,
+    with_known_features,
+)
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, Sources, refused
 from txlog.training.datasets.types.base import DatasetType
@@ -106,6 +110,11 @@ def ingest(
             batches = chain([first], batches)
         if columns is not None:
             require_classes(schema, columns, opened.name, "the data set")
+            if lost := new_classes(schema, columns):
+                warn_caller(
+                    f"the data set does not keep the names of the classes of {', '.join(lost)}: "
+                    "it got its classes with its first commit"
+                )
             schema = with_known_features(schema, columns)
             batches = _with_schema(batches, schema)
     return Ingested(schema, batches, opened.inputs, objects)

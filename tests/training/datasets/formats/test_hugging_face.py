@@ -224,6 +224,19 @@ def test_aligned_classes_and_the_first_of_them_are_added(
 
 
 @pytest.mark.spec("DST-57")
+def test_a_warning_names_classes_that_come_too_late(tmp_path: Path) -> None:
+    home = Datasets(tmp_path / "ds")
+    plain = home.create("plain", "TABLE", pa.table({"text": ["a"], "label": [1]}))
+    with pytest.warns(UserWarning, match="does not keep the names of the classes of label:"):
+        plain.update(feelings(["neg", "pos"], [1]))
+    named = home.create("named", "TABLE", feelings(["neg", "pos"], [1]))
+    more = feelings(["neg", "pos"], [1]).add_column("tone", [0])
+    more = more.cast_column("tone", hf.ClassLabel(names=["high"]))
+    with pytest.warns(UserWarning, match="does not keep the names of the classes of tone:"):
+        named.update(more, schema_mode="merge")
+
+
+@pytest.mark.spec("DST-57")
 def test_files_with_other_classes_are_refused(tmp_path: Path) -> None:
     for number, names in enumerate((["neg", "pos"], ["pos", "neg"])):
         (tmp_path / "in").mkdir(exist_ok=True)

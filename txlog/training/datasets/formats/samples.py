@@ -117,6 +117,12 @@ def _all_classes(feature: Any, path: str = "") -> Iterator[tuple[str, list[str]]
             yield from _all_classes(one, step)
 
 
+def new_classes(found: pa.Schema, known: pa.Schema) -> list[str]:
+    """Return the columns of some data that have classes, and none in the data set."""
+    ours = dict(_all_classes(features_of(known)))
+    return [name for name, _ in _all_classes(features_of(found)) if name not in ours]
+
+
 def with_known_features(found: pa.Schema, known: pa.Schema) -> pa.Schema:
     """Return a schema with the features of the data set, if it has all columns with features."""
     given, ours = features_of(found), features_of(known)
