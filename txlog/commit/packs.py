@@ -20,11 +20,13 @@ from txlog.fragments.packs import (
     carried_packs,
     name_of,
     named,
+    own_packs,
     pack_of,
     packs_in,
     packs_of,
     packs_text,
 )
+from txlog.log.paths import is_elsewhere
 from txlog.snapshot.live_files import fold_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
@@ -46,7 +48,9 @@ def with_packs(store: Store, snapshot: Snapshot | None, intent: Intent) -> Inten
     if intent.keeps_packs or not any(PACKS_TAG in (add.tags or {}) for add in intent.adds):
         return intent
     old = {remove.path for remove in intent.removes}  # They are logged again.
-    written = {pack_of(path) for path in (*intent.own_files, *(add.path for add in intent.adds))}
+    # A file of the source of a clone is old, too, and its pack is not in this table.
+    new = [path for path in intent.own_files if path not in old and not is_elsewhere(path)]
+    written = {*map(pack_of, new), *own_packs(add for add in intent.adds if add.path not in old)}
     places = {name_of(place): place for place in written}
     wanted = {
         name_of(place) for add in intent.adds if add.path not in old for place in carried_packs(add)

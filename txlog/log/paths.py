@@ -52,6 +52,11 @@ def decode_path(path: str) -> str:
     return normpath(require_inside(_unquoted(path)))
 
 
+def is_elsewhere(path: str) -> bool:
+    """Return whether a path, logged or decoded, is absolute, and so not relative to the table."""
+    return path.startswith("/") or _SCHEME.match(path) is not None
+
+
 def require_inside(path: str) -> str:
     """Return a decoded relative path; raise if it leads out of the table.
 

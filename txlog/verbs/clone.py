@@ -32,7 +32,6 @@ from txlog.base.errors import (
 )
 from txlog.base.texts import without_secrets
 from txlog.base.threads import map_all
-from txlog.base.uris import scheme_of
 from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads, UserMetadata, duties_of
@@ -50,7 +49,7 @@ from txlog.fragments.deletion_vector import file_name, stored_descriptor
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
 from txlog.fragments.packs import PACKS_FOLDER, PACKS_TAG, name_of, packs_in, packs_of, packs_text
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
-from txlog.log.paths import canonical_key, decode_path, encode_path, is_unique
+from txlog.log.paths import canonical_key, decode_path, encode_path, is_elsewhere, is_unique
 from txlog.protocol.access import (
     at_least,
     merged_protocol,
@@ -383,9 +382,11 @@ class _Clone(Operation):
             self._source.store, self._snapshot.metadata.id, self.context, self._options.shallow
         )
         if now is not None and not self._options.shallow:
+            # Files of a shallow clone are still the source's: a deep clone has copies of them.
             moves.existing = _copies_in(now["path"].to_pylist())
             moves.vectors = _vector_copies_in(adds_of(now.filter(pc.is_valid(now["dv_id"]))))
-            moves.packs = {name_of(place): place for place in packs_of(now).to_pylist()}
+            places = packs_of(now).to_pylist()
+            moves.packs = {name_of(one): one for one in places if not is_elsewhere(one)}
         adds = [moves.moved(add) for add in adds_of(rows)]
         size = sum(add.size for add in adds)
         metrics = {"sourceNumOfFiles": len(adds), "sourceTableSize": size}
@@ -615,7 +616,7 @@ class _Moves:
         there = self.existing.get(mark)
         if there is not None and (is_unique(place) or self._are_equal(place, there)):
             return there
-        folder = "" if _is_elsewhere(place) else place.rpartition("/")[0]
+        folder = "" if is_elsewhere(place) else place.rpartition("/")[0]
         name = f"part-{mark}-{self.target.effects.uuid()}.parquet"
         return self._copy(place, f"{folder}/{name}" if folder else name)
 
@@ -689,7 +690,7 @@ def _mark_of(table_id: str | None, place: str, *facts: int) -> str:
 
 def _copies_in(paths: Iterable[str]) -> dict[str, str]:
     """Return the decoded paths of the files that a deep clone copied, by their marks."""
-    found = ((_COPY.fullmatch(path), path) for path in paths)
+    found = ((_COPY.fullmatch(path), path) for path in paths if not is_elsewhere(path))
     return {match[1]: decode_path(path) for match, path in found if match is not None}
 
 
@@ -699,10 +700,6 @@ def _vector_copies_in(adds: Iterable[Add]) -> dict[str, str]:
     paths = (vector_path(one) for one in vectors if one is not None and one.storage_type == "u")
     found = (_VECTOR_COPY.fullmatch(path) for path in paths if path is not None)
     return {match[1]: match[2] for match in found if match is not None}
-
-
-def _is_elsewhere(place: str) -> bool:
-    return place.startswith("/") or scheme_of(place) is not None
 
 
 def encoded_uri(place: str) -> str:
