@@ -384,3 +384,14 @@ def test_deletion_files_are_deleted_after_their_feature_was_dropped(tmp_path: Pa
         with suppress(txlog.TxlogError):
             txlog.Table(uri).restore(1)
         assert txlog.Table(uri).count() in (99, 100)
+
+
+@pytest.mark.spec("BLB-6")
+def test_a_vacuum_leaves_the_folder_alone_in_a_table_without_blobs(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path, pa.schema([pa.field("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    other = tmp_path / "_blobs" / "x.blobs"
+    other.parent.mkdir()
+    other.write_bytes(b"x")
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert other.exists()

@@ -56,8 +56,10 @@ def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
     """Return the files below a table's root that may be its data, change or deletion files.
 
     Temporary files of its log are among them, and deletion files from before `txlog.fragments` was
-    dropped.
+    dropped. Packs are among them if the table has `txlog.blobs-dev`: in other tables the folder of
+    packs belongs to others.
     """
+    has_packs = snapshot.supports("txlog.blobs-dev")
     ours = {CHANGES_FOLDER, DELETIONS_FOLDER} if snapshot.supports(FEATURE) else {CHANGES_FOLDER}
     with collector_paused():
         kept = [
@@ -68,7 +70,7 @@ def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
             or _is_visible(name, ours)
             or _TEMPORARY.fullmatch(name)
             or is_deletion_file(name)
-            or is_pack(name)
+            or (has_packs and is_pack(name))
         ]
         columns = [
             arrow_array([info.name for info in kept], pa.string()),
