@@ -425,3 +425,26 @@ def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
     assert list(found.values()) == [6, 1, 1, 4]
     rows = {row["id"]: row["n"] for row in made.refresh().to_arrow().to_pylist()}
     assert rows == dict.fromkeys(range(8), 0) | {8: 7, 10: 7, 11: 7, 12: 7, 13: 8}
+
+
+@pytest.mark.parametrize("most", [None, 0, 100])
+@pytest.mark.parametrize("schema_mode", ["merge", None])
+def test_an_alias_named_like_a_struct_means_the_same_to_the_core(
+    spark: "SparkSession", tmp_path: Path, most: int | None, schema_mode: Any
+) -> None:
+    """With no number, the core merges; with 0, Spark joins. The source adds a column `v`."""
+    rows = [{"id": 1, "s": {"v": 1, "w": 2}}, {"id": 2, "s": {"v": 9, "w": 2}}]
+    path = txlog.write(tmp_path / "t", pa.Table.from_pylist(rows)).uri
+    source = pa.table({"id": [1, 2], "v": [50, 60]})
+
+    def merged(updates: dict[str, str]) -> None:
+        table: Any = txlog.Table(path) if most is None else spark_ext.table(spark, path)
+        given: Any = source if most is None else spark.createDataFrame(source)
+        merger = table.merge(given, "s.id = q.id AND s.v < 55", "q", "s", schema_mode=schema_mode)
+        merger.when_matched_update(updates, predicate="s.w = 2").execute()
+
+    with few_rows(spark, most or 0):
+        merged({"s.v": "q.v + s.w"})
+        found = {row["id"]: row for row in txlog.Table(path).to_arrow().to_pylist()}
+        assert {key: row["s"]["v"] for key, row in found.items()} == {1: 52, 2: 62}
+        assert {row.get("v") for row in found.values()} == {None}

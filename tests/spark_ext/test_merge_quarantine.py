@@ -365,3 +365,20 @@ def test_merges_of_frames_in_a_transaction(
     assert [one.refresh().count() for one in tables] == [2, 1]
     kept = txlog.Table(refused).to_arrow()
     assert sorted(json.loads(row)["id"] for row in kept["row"].to_pylist()) == [1, 1, 3, 3]
+
+
+@pytest.mark.parametrize("name", ["dup", "DUP"])
+def test_a_source_with_two_columns_of_one_name_is_refused(
+    spark: "SparkSession", tmp_path: Path, name: str
+) -> None:
+    """The quarantine keeps all values of a row, by name."""
+    table = txlog.write(tmp_path / "t", pa.table({"id": [1], "n": [1]}))
+    table.alter.add_constraint({"few": "n < 10"})
+    frame = spark.sql(f"SELECT 1L AS id, 99L AS n, 1 AS dup, 2 AS {name}")
+    place = str(tmp_path / "q")
+    merger = spark_ext.table(spark, table.uri).merge(
+        frame, "target.id + 0 = source.id", on_error="quarantine", quarantine=place
+    )
+    with pytest.raises(TxlogError, match=f"columns dup and {name}"):
+        merger.when_matched_update({"n": "source.n"}).execute()
+    assert not txlog.Table.exists(place)

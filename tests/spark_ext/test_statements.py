@@ -240,6 +240,19 @@ def test_a_path_names_the_format(ours: Ours, tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("rest", ["(id INT) {}", "{} AS SELECT 1 AS id", "LIKE statements_t {}"])
+def test_a_path_and_another_location_are_refused(ours: Ours, tmp_path: Path, rest: str) -> None:
+    named, other = tmp_path / "named", tmp_path / "other"
+    elsewhere, same = (rest.format(f"LOCATION '{one}'") for one in (other, f"file:{named}/"))
+    with pytest.raises(InvalidInputError, match="its location is"):
+        ours(f"CREATE TABLE delta.`{named}` {elsewhere}")
+    assert not named.exists()
+    assert not other.exists()
+    ours(f"CREATE TABLE delta.`{named}` {same}")
+    assert txlog.Table(named).version == 0
+
+
+@pytest.mark.spark
 def test_tables_are_made_of_queries(ours: Ours, tmp_path: Path) -> None:
     place = tmp_path / "q"
     source = txlog.write(tmp_path / "source", pa.table({"id": [1, 2, 3], "p": ["x", "y", "x"]}))

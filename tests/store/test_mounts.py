@@ -39,6 +39,16 @@ def test_the_last_mount_of_the_longest_folder_counts(path: str, kind: str | None
     assert network_type(path, MOUNTS) == kind
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["9p", "lustre", "ceph", "fuse.ceph", "gpfs", "glusterfs", "fuse.glusterfs", "beegfs", "afs",
+     "vboxsf", "drvfs", "fuse.mount-s3", "fuse.juicefs", "smb3", "nfs4"],
+)  # fmt: skip
+def test_kinds_of_network_disks(kind: str) -> None:
+    assert network_type("/far/lake.db", f"x / ext4 rw 0 0\nx /far {kind} rw 0 0\n") == kind
+    assert network_type("/far/lake.db", f"x / {kind} rw 0 0\nx /far fuse rw 0 0\n") is None
+
+
 def test_links_are_followed_and_other_systems_do_not_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -515,6 +515,23 @@ def test_an_alias_named_like_a_struct(tmp_path: Path) -> None:
     assert table.to_arrow().to_pylist() == [{"id": 1, "x": 8, "s": {"id": 10, "v": 7, "x": 9}}]
 
 
+def test_a_condition_and_a_value_of_a_struct_named_like_an_alias(tmp_path: Path) -> None:
+    rows = [{"id": 1, "s": {"v": 1, "w": 2}}, {"id": 2, "s": {"v": 9, "w": 2}}]
+    table = txlog.write(tmp_path / "t", pa.Table.from_pylist(rows))
+    source = pa.table({"id": [1, 2, 3], "v": [50, 50, 50]})
+    merge = table.merge(source, "s.id = q.id AND s.v < 5", "q", "s")
+    merge = merge.when_matched_update({"s.v": "s.w + 100"}, predicate="s.w = 2")
+    merge.when_not_matched_by_source_update({"s.w": "s.v"}).execute()
+    found = table.to_arrow().sort_by("id")["s"].to_pylist()
+    assert found == [{"v": 102, "w": 2}, {"v": 9, "w": 9}]
+    for text, reason in (("s.x = 1", "s has no column x"), ("q.s.v = 1", "q has no column s")):
+        with pytest.raises(InvalidInputError, match=reason):
+            table.merge(source, f"s.id = q.id AND {text}", "q", "s").when_matched_delete().execute()
+    merge = table.merge(source, "s.id = q.id", "q", "s").when_not_matched_insert({"id": "s.v"})
+    with pytest.raises(InvalidInputError, match="has none yet"):
+        merge.execute()
+
+
 def test_clauses_of_one_side_need_no_alias(tmp_path: Path) -> None:
     table = make(tmp_path / "t", [{"k": k, "g": "a", "v": k} for k in (1, 2, 3)], {})
     merger = table.merge(

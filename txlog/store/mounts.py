@@ -9,7 +9,9 @@ from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mounts")
 _NETWORK = re.compile(
-    r"nfs\d?|cifs|smb\w*|davfs|(fuse\.)?(sshfs|s3fs|gcsfuse|goofys|rclone|blobfuse2?|davfs2?)"
+    r"nfs\d?|cifs|smb\w*|9p|lustre|gpfs|beegfs|afs|vboxsf|drvfs|"
+    r"(fuse\.)?(ceph|glusterfs|sshfs|s3fs|gcsfuse|goofys|rclone|blobfuse2?|davfs2?|juicefs|"
+    r"(mount|mountpoint)-s3)"
 )
 _OCTAL = re.compile(r"\\([0-7]{3})")
 

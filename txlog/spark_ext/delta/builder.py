@@ -90,6 +90,7 @@ class DeltaTableBuilder(Generic[Handle]):
         self._handle = handle
         self._name: str | None = None
         self._location: str | None = None
+        self._path: str | None = None  # That of a name such as delta.`/path`.
         self._comment: str | None = None
         self._fields: list[StructField] = []
         self._partition_by: list[str] = []
@@ -106,14 +107,20 @@ class DeltaTableBuilder(Generic[Handle]):
         of_type(str, identifier, "identifier")
         path = path_in(identifier)
         if path is not None:
-            return self.location(path)
+            if self._location is not None:
+                _require_same(path, self._location)
+            self._path = self._location = path
+            return self
         split_name(identifier)
         self._name = identifier
         return self
 
     def location(self, location: str) -> DeltaTableBuilder[Handle]:
         """Set the table's path."""
-        self._location = of_type(str, location, "location")
+        found = of_type(str, location, "location")
+        if self._path is not None:
+            _require_same(self._path, found)
+        self._location = found
         return self
 
     def comment(self, comment: str) -> DeltaTableBuilder[Handle]:
@@ -389,6 +396,16 @@ class DeltaTableBuilder(Generic[Handle]):
                 remedy="Choose another name, or drop this name from the catalog; its files remain",
             )
         return _without_other_files(self._location)
+
+
+def _require_same(path: str, location: str) -> None:
+    """Raise if a table is named by one path, and has another one for its location."""
+    if not same_place(open_store(path).root, open_store(location).root):
+        raise InvalidInputError(
+            argument="location",
+            reason=f"the name of the table is the path {path}, and its location is {location}",
+            remedy="Omit the location, or give the table a name in the catalog",
+        )
 
 
 # Tables in folders of schemas whose names this session has dropped. `DROP TABLE` keeps files, and a

@@ -59,7 +59,7 @@ from txlog.verbs.merge.clauses import (
     require_insertable,
     require_reachable,
 )
-from txlog.verbs.merge.condition import conjuncts, require_key, with_columns
+from txlog.verbs.merge.condition import conjuncts, require_distinct, require_key, with_columns
 from txlog.verbs.merge.merge import merge_metrics, parameters
 from txlog.verbs.update import update_metrics
 
@@ -135,7 +135,7 @@ class SparkUpdate(SparkChange):
         target = self._frames.added_to(target, [self._where, *self._updates.values()])
         target = target if self._alias is None else target.alias(self._alias)
         rows = target if self._where is None else target.where(self._where)
-        given = _given(self._updates, self._alias, base.schema)
+        given = _given(self._updates, self._alias, base.schema, base.schema)
         return PlannedChange(
             rows.withColumn(PLACE, F.lit(0)),
             target,
@@ -254,6 +254,7 @@ class SparkMerge(SparkChange):
             self._quarantine.at(base)
             if self._fixed is None:
                 self._require_computed_from(base)
+                require_distinct(frame_schema(self._given.schema))  # Names of the kept values.
                 self._fixed = FixedSource(self._given, self._quarantine)
                 self._source = self._fixed.frame
         keys = None
@@ -308,7 +309,7 @@ class SparkMerge(SparkChange):
         place = _place(seeing, only_source=kinds == {"not_matched"})
         clauses = []
         for clause in seeing:
-            values = self._values(clause, source, schema, columns)
+            values = self._values(clause, source, schema, columns, base.schema)
             clauses.append(ClauseValues(clause.action, values))
         texts = [None if one.predicate is None else text_of(one.predicate) for one in self._clauses]
         return PlannedChange(
@@ -422,7 +423,12 @@ class SparkMerge(SparkChange):
             yield from (clause.updates or {}).values()
 
     def _values(
-        self, clause: Clause, source: DataFrame, schema: StructType, columns: StructType
+        self,
+        clause: Clause,
+        source: DataFrame,
+        schema: StructType,
+        columns: StructType,
+        target: StructType,
     ) -> dict[tuple[str, ...], Given]:
         if clause.action in ("delete", "fail"):
             return {}
@@ -432,7 +438,7 @@ class SparkMerge(SparkChange):
             for name, theirs in names.items():
                 given[name,] = Given(source[quote_name(theirs)], argument="source")
         else:
-            given = _given(clause.updates, self._alias, schema)
+            given = _given(clause.updates, self._alias, schema, target)
         if may_lack_fields(clause, merges_schema=self._merges_schema):
             given = {path: replace(one, keeps_fields=True) for path, one in given.items()}
         if clause.action == "insert":
@@ -450,13 +456,13 @@ class SparkMerge(SparkChange):
 
 
 def _given(
-    updates: Mapping[str, Any], alias: str | None, schema: StructType
+    updates: Mapping[str, Any], alias: str | None, schema: StructType, before: StructType
 ) -> dict[tuple[str, ...], Given]:
-    """Return the values by the exact paths of their fields."""
+    """Return the values by the exact paths of their fields; `before` is the schema before."""
     given = {}
     paths = []
     for name, value in updates.items():
-        path, _ = target_field(own_path(name, alias, schema), schema)
+        path, _ = target_field(own_path(name, alias, before), schema)
         paths.append(path)
         given[path] = Given(as_column(value))
     require_apart(paths)

@@ -127,7 +127,7 @@ def require_unchanged(
 ) -> None:
     """Raise if a change reads its table in its source or in a subquery, and other rows are there.
 
-    Another writer has changed the table since the version that they read, at the first attempt or
+    A writer has changed the table since the version that they read, at the first attempt or
     at a later one, when Spark may have computed them already. A version that the caller has chosen
     does not count. On Spark Connect, names of views and tables of the server are not looked at, nor
     are subqueries.
@@ -156,9 +156,11 @@ def require_unchanged(
                 rule="CON-30",
                 path=store.root,
                 reason=f"the change is computed from other rows of version {version} of the table, "
-                "and another writer has changed it meanwhile",
-                remedy="Nothing was committed. Read the table again, and run the statement again. "
-                f"If the rows of version {version} are meant, name it where they are read",
+                "and an earlier statement of this session or another writer has changed it since",
+                remedy="Nothing was committed. Read the table again (make the frame, that of "
+                "toDF, or the view anew; with foreachBatch, read inside the function), and run "
+                f"the statement again. If the rows of version {version} are meant, name it where "
+                "they are read",
             )
 
 

@@ -335,7 +335,9 @@ def _require_planned(target: Target, latest: Snapshot | None, written_for: Colle
 
 
 def _require_same_branch(target: Target, latest: Snapshot) -> None:
-    """Raise unless a branch has the earlier batches of a stream: it was made anew if it has not.
+    """Raise unless a branch has the earlier batches of a stream.
+
+    It lacks them if it was made anew, or if the query wrote them elsewhere.
 
     A query names its branch, and each batch looks the name up. A batch without rows is a version,
     too (STR-43), so the branch, or its table before the branch was made, has recorded the last one.
@@ -354,9 +356,10 @@ def _require_same_branch(target: Target, latest: Snapshot) -> None:
     if recorded is None or recorded < batch.epoch_id - 1:
         raise NotFoundError(
             path=target.store.root,
-            reason=f"the query wrote batch {batch.epoch_id - 1} to another branch than the present "
-            f"branch {branch.name!r}, which lacks it: that one was discarded or published, and "
-            "this one was made later",
+            reason=f"the branch {branch.name!r} lacks the record of batch {batch.epoch_id - 1}, "
+            "the last one that the query wrote: the query wrote it elsewhere (to the table, or to "
+            "a branch that was discarded or published), or the branch was made or restored from "
+            "a version before it",
             remedy="Nothing was committed. With a new checkpoint, the query starts again, on this "
             "branch or on another one",
         )

@@ -341,12 +341,12 @@ def own_path(name: str, alias: str | None, target: StructType) -> tuple[str, ...
     """Return the path of a column that a key of `updates` names, without the target's alias.
 
     If a column has the name of the alias, `s.v` is a column `v`, and else a field of `s`, as in
-    Spark.
+    Spark. `target` is the schema before the merge: a column that the merge adds comes last.
     """
     path = col(name).path
     if alias is None or len(path) == 1 or path[0].lower() != alias.lower():
         return path
-    is_field = target.get(path[1]) is None and target.get(path[0]) is not None
+    is_field = target.get(path[1]) is None and len(target.along(path[:2])) > 1
     return path if is_field else path[1:]
 
 

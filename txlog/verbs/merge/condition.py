@@ -42,7 +42,7 @@ class Sides:
                 reason=f"source and target are both called {self.source_alias}",
                 remedy="Give them different names",
             )
-        _require_distinct(self.source)
+        require_distinct(self.source)
 
     @cached_property
     def schema(self) -> StructType:
@@ -76,7 +76,7 @@ class Sides:
         """Return an expression over the flat schema.
 
         Columns are named `alias.column`, or `column` where only one of the sides that are seen has
-        it.
+        it. If a struct has the name of an alias that lacks such a column, it is a field of it.
 
         Raises
         ------
@@ -99,6 +99,8 @@ class Sides:
         ):
             if first.lower() == alias.lower() and rest:
                 field = schema.get(rest[0])
+                if field is None and self._is_field(column):
+                    break
                 if field is None:
                     raise _bad(
                         ".".join(column.path),
@@ -123,6 +125,11 @@ class Sides:
             f"Write {self.target_alias}.column or {self.source_alias}.column",
         )
 
+    def _is_field(self, column: Column) -> bool:
+        """Return whether a path leads to a field of a struct."""
+        both = (self.target, self.source)
+        return any(len(schema.along(column.path[:2])) > 1 for schema in both)
+
 
 def other_side(name: str, seen: Seen) -> InvalidInputError:
     """Return the error that a clause names a column of the side that it does not see."""
@@ -140,8 +147,11 @@ def other_side(name: str, seen: Seen) -> InvalidInputError:
     )
 
 
-def _require_distinct(source: StructType) -> None:
-    """Raise if names of the source differ only in case: values of one column would be lost."""
+def require_distinct(source: StructType) -> None:
+    """Raise `InvalidInputError` if names of the source differ at most in case.
+
+    Values of one of these columns would be lost.
+    """
     for first, second in same_names(source):
         raise InvalidInputError(
             argument="source",
