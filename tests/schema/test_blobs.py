@@ -158,3 +158,66 @@ def test_a_batch_is_cut_where_an_array_would_overflow(monkeypatch: pytest.Monkey
     parts = list(in_parts(batch, ["b"]))
     assert pa.Table.from_batches(parts)["B"].to_pylist() == values
     assert all(sum(len(v or b"") for v in part["B"].to_pylist()) <= 10 for part in parts)
+
+
+@pytest.mark.spec("BLB-1")
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("b", {"txlog.blob": None}),
+        ("plain", {"txlog.blob": "5"}),
+        ("b.path", {"comment": "where"}),
+    ],
+)
+def test_a_column_stays_a_blob_or_none(
+    column: str, change: dict[str, str | None], tmp_path: Path
+) -> None:
+    schema = pa.schema([txlog.blob("b", above=3), pa.field("plain", ARROW_BLOB)])
+    table = txlog.Table.create(tmp_path / "t", schema)
+    with pytest.raises(txlog.InvalidInputError, match=column.partition(".")[0]):
+        table.alter.set_column_metadata(column, change)
+    with pytest.raises(txlog.InvalidInputError, match="stays a blob"):
+        table.alter.set_nullable("b.path", False)
+    table.alter.set_column_metadata("b", {"txlog.blob": "4", "comment": "bytes"})
+    assert table.schema.field("b").metadata == {b"txlog.blob": b"4", b"comment": b"bytes"}
+
+
+@pytest.mark.spec("BLB-5", "BLB-8")
+def test_structs_in_other_columns_keep_their_packs(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", pa.schema([txlog.blob("b", above=3)]))
+    table.append(pa.table({"b": [b"value"]}))
+    rows = table.to_arrow()
+    bare = rows.cast(pa.schema([field.remove_metadata() for field in rows.schema]))
+    with pytest.raises(txlog.InvalidInputError, match="names the pack"):
+        txlog.write(tmp_path / "other", bare)
+    assert not (tmp_path / "other" / "_delta_log").exists()
+    table.overwrite(bare, schema_mode="overwrite")
+    table.alter.add_columns(pa.schema([pa.field("plain", ARROW_BLOB)]))
+    table.update({"plain": "b"})
+    table.update({"b": txlog.lit(None)})
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    (blob,) = table.blobs(table.to_arrow()["plain"])
+    assert blob is not None
+    assert blob.read() == b"value"
+    table.append(pa.table({"plain": [{"path": "a b.mp4", "size": 9}, {"data": b"bytes"}]}))
+
+
+@pytest.mark.spec("BLB-3")
+@pytest.mark.parametrize(
+    ("path", "offset", "size"),
+    [
+        ("", 16, 1),
+        ("_blobs/", 16, 1),
+        ("_blobs/.blobs", 16, 1),
+        ("_blobs/a.mp4", 16, 1),
+        ("_blobs/a.blobs", 15, 1),
+        ("_blobs/a.blobs", 16, 2**63 - 16),
+        ("_blobs/a.blobs", 16, -1),
+    ],
+)
+def test_a_struct_names_a_range_of_a_pack(path: str, offset: int, size: int) -> None:
+    struct = {"path": path, "offset": offset, "size": size}
+    with pytest.raises(txlog.SchemaMismatchError, match="none of a pack"):
+        as_blobs(pa.array([struct], ARROW_BLOB), "b")
+    right = {"path": "x/a.blobs", "offset": 16, "size": 2**63 - 17}
+    assert as_blobs(pa.array([right], ARROW_BLOB), "b").to_pylist() == [{**right, "data": None}]

@@ -1,5 +1,6 @@
 """Clones of tables with blob columns keep the bytes, whatever is written to them afterwards."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,3 +94,12 @@ def test_a_deep_clone_in_place_of_a_shallow_one_has_all_files(
         vacuumed(first)
         require_whole(clone)
         first = clone
+
+
+@pytest.mark.spec("BLB-10")
+@pytest.mark.parametrize("shallow", [False, True])
+def test_other_processes_read_values_of_a_clone(shallow: bool, tmp_path: Path) -> None:
+    clone = made(tmp_path).clone(tmp_path / "clone", shallow=shallow)
+    rows = clone.to_arrow()
+    sent = pickle.loads(pickle.dumps(clone.blobs(rows["b"])))  # Nothing was read before.
+    assert [blob.read() for blob in sent] == [value(one) for one in rows["id"].to_pylist()]

@@ -31,13 +31,20 @@ from txlog.data_files.options import (
     written_footer,
 )
 from txlog.data_files.sort_order import SORT_BY, in_order, sort_columns
-from txlog.fragments.packs import PACKS_TAG, head_of, own_packs, pack_of, packs_in, packs_text
+from txlog.fragments.packs import (
+    PACKS_TAG,
+    head_of,
+    own_packs,
+    pack_of,
+    packs_in,
+    packs_text,
+)
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.form import physical_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties, compatibilities, index_definitions
 from txlog.schema.arrow import arrow_schema
-from txlog.schema.blobs import blob_columns
+from txlog.schema.blobs import have_pack_names, may_name_packs
 from txlog.schema.types import (
     DataType,
     StructField,
@@ -102,9 +109,9 @@ class FileLayout:
 
     @cached_property
     def blobs(self) -> dict[str, int]:
-        """The blob columns by their names in files, with the size above which values leave."""
+        """The columns of `may_name_packs` by their names in files, with their sizes."""
         columns = {one.name: one.name_in_files(self.mapping_mode) for one in self.schema.fields}
-        return {columns[name]: above for name, above in blob_columns(self.schema).items()}
+        return {columns[name]: above for name, above in may_name_packs(self.schema).items()}
 
     @cached_property
     def row_schema(self) -> StructType:
@@ -402,7 +409,9 @@ class _Writer:
 
     def _packed_column(self, file: _OpenFile, blobs: pa.StructArray, above: int) -> pa.Array:
         path, offset, size, data = blobs.flatten()
-        for carried in pc.unique(path.drop_null()).to_pylist():
+        named = path.filter(pc.and_(path.is_valid(), data.is_null()))
+        # A struct of a column that is no blob may name anything.
+        for carried in pc.unique(named.filter(have_pack_names(named))).to_pylist():
             file.packs.setdefault(carried)
         large = pc.fill_null(pc.greater(pc.binary_length(data), above), False)
         values = data.filter(large)

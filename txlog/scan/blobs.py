@@ -55,7 +55,7 @@ class Packs:
         self._elsewhere: dict[str, str] | None = None  # Decoded paths by names; None: not asked.
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.store, self._elsewhere)
+        return _unpickled, (self.store, self.settle()._elsewhere)
 
     def place_of(self, path: str) -> str:
         """Return the usual place of a pack, from the path in a struct."""

@@ -26,6 +26,9 @@ USUAL_ABOVE = 65_536
 MOST_BYTES = 2**31 - 1
 """The largest value that an Arrow `binary` has."""
 
+_FIRST_OFFSET = 16  # The bytes before the first value of a pack.
+_MOST_OFFSET = 2**63 - 1
+
 BLOB = StructType(
     (
         StructField("path", PrimitiveType("string")),
@@ -124,6 +127,43 @@ def blob_columns(schema: StructType) -> dict[str, int]:
     return {field.name: above_of(field) for field in schema.fields if is_blob(field)}
 
 
+def have_pack_names(paths: pa.Array) -> pa.Array:
+    """Return whether each path in a struct has the name of a pack; null for null."""
+    return pc.match_substring_regex(paths, r"[^/\s]\.blobs\z")
+
+
+def may_name_packs(schema: StructType) -> dict[str, int]:
+    """Return the columns whose values may be in packs, with the sizes of `above_of`.
+
+    These are the blob columns, and others of this type: their structs may be copies of values. No
+    new value of them leaves its row.
+    """
+    kinds = [field for field in schema.fields if is_blob_type(field.type)]
+    return {one.name: above_of(one) if is_blob(one) else MOST_BYTES for one in kinds}
+
+
+def require_same_blobs(before: StructType, after: StructType) -> None:
+    """Raise if a change of the schema makes a blob column another one, or another one a blob.
+
+    Raises
+    ------
+    InvalidInputError
+        The error names the column.
+    """
+    known = {field.name: field for field in before.fields}
+    for field in after.fields:
+        old = known.get(field.name, field)
+        if is_blob(old) != is_blob(field) or (is_blob(old) and old.type != field.type):
+            raise InvalidInputError(
+                argument="metadata",
+                field=field.name,
+                reason=f"column {field.name} has rows of its kind: it stays "
+                f"{'a blob' if is_blob(old) else 'what it is'} with unchanged fields",
+                remedy="Add a new column, write the values to it, and drop this one; the number of "
+                "bytes of a blob column may change",
+            )
+
+
 def has_blobs(schema: StructType) -> bool:
     """Return whether a column or field is declared as a blob, rightly or wrongly."""
     return any(ABOVE in field.metadata for field in _fields_in(schema))
@@ -184,15 +224,20 @@ def as_blobs(array: pa.Array, name: str) -> pa.Array:
     path, offset, size, data = array.flatten()
     sizes = pc.binary_length(data).cast(pa.int64())
     packed, inline = path.is_valid(), data.is_valid()
-    whole = pc.and_(pc.greater_equal(offset, 0), pc.greater_equal(size, 0))
+    # Sums above the largest offset are never computed: they would be negative.
+    fits = pc.less_equal(size, pc.subtract(_MOST_OFFSET, pc.max_element_wise(offset, 0)))
+    starts = pc.and_(pc.greater_equal(offset, _FIRST_OFFSET), have_pack_names(path))
+    whole = pc.and_(pc.and_(starts, fits), pc.greater_equal(size, 0))
     ranged = pc.and_(packed, pc.fill_null(whole, False))
     right = pc.and_(pc.xor(packed, inline), pc.or_(ranged, inline))
     if pc.any(pc.and_(array.is_valid(), pc.invert(right))).as_py():
+        wrong = path.filter(pc.fill_null(pc.and_(packed, pc.invert(right)), False))
+        reason = f": {wrong[0].as_py()!r} with its range is none of a pack" if len(wrong) else ""
         raise SchemaMismatchError(
             argument="data",
             field=name,
             reason=f"a struct of column {name} has neither bytes in data nor a path with an offset "
-            "and a size, or it has both",
+            f"and a size, or it has both{reason}",
             remedy="Write bytes, or structs as they were read from this table",
         )
     sizes = pc.if_else(inline, sizes, size)

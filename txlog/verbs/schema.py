@@ -28,6 +28,7 @@ from txlog.protocol.mapping import with_schema
 from txlog.scan.plan import plan_scan
 from txlog.scan.scan import Scan
 from txlog.schema.arrow import FIXED_SIZE, is_list_size
+from txlog.schema.blobs import require_same_blobs
 from txlog.schema.edit import (
     FieldPath,
     Place,
@@ -82,6 +83,7 @@ class ChangeSchema(ChangeMetadata):
         """Return the metadata with the schema."""
         schema = settled(base, self.schema(base))
         require_columns(schema)
+        require_same_blobs(base.schema, schema)
         require_storable(schema, base.partition_columns)
         require_identities(schema, base.partition_columns)
         configuration = dict(self.configuration(base))
