@@ -488,7 +488,9 @@ def test_a_change_by_rows_that_were_read_before_another_change_is_a_conflict(
     assert version == 2
     old = read(spark, str(place))
     wins(place)
-    with pytest.raises(CommitConflictError, match=f"of version {version} .*version={version}"):
+    with pytest.raises(
+        CommitConflictError, match=f"of version {version} .* and an earlier statement of"
+    ):
         change(old, place)
     assert txlog.Table(place).version == version + 1
     assert not txlog.Table.exists(place.parent / "q")
