@@ -388,3 +388,20 @@ def test_a_pack_that_other_files_took_over_outlives_the_first_one(tmp_path: Path
     assert values_of(table) == LARGE
     found = table.vacuum(dry_run=True).to_pylist()
     assert [row["decision"] for row in found if "_blobs" in row["file"]] == ["keep"]
+
+
+@pytest.mark.spec("BLB-7")
+def test_rows_whose_bytes_are_in_packs_are_not_put_aside(tmp_path: Path) -> None:
+    """The quarantine would have a name, and the next vacuum would delete the bytes."""
+    table = new(tmp_path / "t")
+    table.append(data([LARGE[0]]))
+    table.alter.add_constraint({"first": "k < 5"})
+    copies = table.to_arrow().set_column(0, "k", pa.array([9]))
+    with pytest.raises(txlog.InvalidInputError, match="bytes are in a pack that"):
+        table.append(copies, on_error="quarantine", quarantine=tmp_path / "q")
+    assert not (tmp_path / "q" / "_delta_log").exists()
+    (blob,) = table.blobs(copies["b"])
+    assert blob is not None
+    wrong = data([blob.read()]).set_column(0, "k", pa.array([9]))
+    table.append(wrong, on_error="quarantine", quarantine=tmp_path / "q")
+    assert txlog.Table(tmp_path / "q").count() == 1

@@ -221,3 +221,18 @@ def test_a_struct_names_a_range_of_a_pack(path: str, offset: int, size: int) -> 
         as_blobs(pa.array([struct], ARROW_BLOB), "b")
     right = {"path": "x/a.blobs", "offset": 16, "size": 2**63 - 17}
     assert as_blobs(pa.array([right], ARROW_BLOB), "b").to_pylist() == [{**right, "data": None}]
+
+
+@pytest.mark.spec("BLB-1")
+def test_rows_that_are_read_say_which_columns_are_blobs(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", pa.schema([("id", pa.int64()), txlog.blob("b")]))
+    table.append(pa.table({"id": [1], "b": [bytes(100_000)]}))
+    scan = table.scan(columns=["b"])
+    for rows in (table.to_arrow(), table.take([0]), scan.to_arrow(), scan.to_reader()):
+        assert rows.schema.field("b").metadata == {b"txlog.blob": b"65536"}
+    rows = table.to_arrow().append_column("label", pa.array(["x"]))
+    table.overwrite(rows, schema_mode="overwrite")
+    assert table.schema.field("b").metadata == {b"txlog.blob": b"65536"}
+    (blob,) = table.blobs(table.to_arrow()["b"])
+    assert blob is not None
+    assert blob.read() == bytes(100_000)

@@ -33,7 +33,7 @@ from txlog.fragments.packs import (
     parse_head,
 )
 from txlog.log.paths import decode_path
-from txlog.schema.blobs import ARROW_BLOB, is_bytes
+from txlog.schema.blobs import is_arrow_blob, is_bytes
 from txlog.snapshot.live_files import fold_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
@@ -309,7 +309,7 @@ def _as_structs(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_null(kind):
         return array
-    if not pa.types.is_struct(kind) or {f.name for f in kind} != {f.name for f in ARROW_BLOB}:
+    if not is_arrow_blob(kind):
         raise InvalidInputError(
             argument="values",
             reason=f"the column is {kind}, and not a struct of path, offset, size and data",

@@ -179,7 +179,8 @@ class ReadPlan:
 
     def for_arrow(self) -> Self:
         """Return the plan with the result as the Arrow data was; the same plan if it is that."""
-        is_plain = fixed_schema(StructType(self.columns)).equals(self.plain_schema)
+        fixed = fixed_schema(StructType(self.columns))
+        is_plain = fixed.equals(self.plain_schema, check_metadata=True)
         is_same = is_plain and not self.metadata and not self.dictionaries
         return self if is_same else replace(self, fixes=True)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.errors import InvalidInputError, warn_caller
-from txlog.schema.blobs import ABOVE, BLOB, is_bytes
+from txlog.schema.blobs import ABOVE, BLOB, is_blob, is_bytes
 from txlog.schema.casts import cuts_nanos
 from txlog.schema.numbers import as_numbers, is_number
 from txlog.schema.types import (
@@ -141,9 +141,10 @@ def described_schema(schema: StructType) -> pa.Schema:
 def fixed_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of a table as `arrow_schema` does, but as it was given.
 
-    It has fixed-size lists, half floats, and the metadata of the schema.
+    It has fixed-size lists, half floats, the metadata of the schema, and says which columns are
+    blobs: then a table that is written from the rows has blob columns, too.
     """
-    fields = [_fixed_field(field, arrow_field(field)) for field in schema.fields]
+    fields = [_declared(field, _fixed_field(field, arrow_field(field))) for field in schema.fields]
     return pa.schema(fields, metadata=schema_metadata(schema))
 
 
@@ -193,7 +194,9 @@ def fixed_rows(
     """
     target = fixed_schema(StructType(tuple(columns)))
     if rows.schema.equals(target):
-        return rows
+        if not any(is_blob(column) for column in columns):
+            return rows
+        return pa.RecordBatch.from_arrays(rows.columns, schema=target)  # It declares blobs.
     arrays = []
     for array, column, field in zip(rows.columns, columns, target, strict=True):
         try:
@@ -213,6 +216,10 @@ def misfit(column: StructField) -> str:
 def is_list_size(text: str) -> bool:
     """Return whether a text from a field's metadata is a valid size of a fixed-size list."""
     return text.isdecimal() and 0 < int(text[:20]) < 2**31
+
+
+def _declared(field: StructField, plain: pa.Field) -> pa.Field:
+    return plain.with_metadata({ABOVE: str(field.metadata[ABOVE])}) if is_blob(field) else plain
 
 
 def _fixed_field(field: StructField, plain: pa.Field) -> pa.Field:

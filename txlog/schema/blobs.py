@@ -132,6 +132,22 @@ def have_pack_names(paths: pa.Array) -> pa.Array:
     return pc.match_substring_regex(paths, r"[^/\s]\.blobs\z")
 
 
+def is_arrow_blob(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type has the fields of `ARROW_BLOB`, in any order."""
+    return pa.types.is_struct(kind) and {f.name for f in kind} == {f.name for f in ARROW_BLOB}
+
+
+def names_packs(values: pa.Array) -> bool:
+    """Return whether a struct of Arrow values names a pack, whatever the column is."""
+    if not is_arrow_blob(values.type):
+        return False
+    path, data = (pc.struct_field(values, name) for name in ("path", "data"))
+    if path.type not in (pa.string(), pa.large_string(), pa.string_view()):
+        return False
+    named = pc.and_(have_pack_names(path.cast(pa.large_string())), data.is_null())
+    return bool(pc.any(pc.fill_null(named, False)).as_py())
+
+
 def may_name_packs(schema: StructType) -> dict[str, int]:
     """Return the columns whose values may be in packs, with the sizes of `above_of`.
 

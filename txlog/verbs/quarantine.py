@@ -32,6 +32,7 @@ from txlog.data_files.write import discard_files
 from txlog.data_files.write_plan import AddedFiles, require_still_fits
 from txlog.expressions.tree import col
 from txlog.schema.arrow import from_arrow
+from txlog.schema.blobs import names_packs
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.branches import chain_of
 from txlog.verbs.append import Append
@@ -108,7 +109,24 @@ class Quarantine(Rejects):
     def take(
         self, operation: str, base: Snapshot | None, batch: pa.RecordBatch, faults: Faults
     ) -> None:
-        """Take the rows of a batch that do not fit a version of the table; None: a new table."""
+        """Take the rows of a batch that do not fit a version of the table; None: a new table.
+
+        Raises
+        ------
+        InvalidInputError
+            The bytes of a value are in a pack: the text of the row would have its name alone.
+        """
+        wrong = batch.take(pa.array(faults.rows))
+        for name, values in zip(wrong.schema.names, wrong.columns, strict=True):
+            if names_packs(values):
+                raise InvalidInputError(
+                    argument="data",
+                    field=name,
+                    reason=f"a row does not fit ({faults.faults[0].reason}), and the bytes are in "
+                    f"a pack that its value of {name} names: a quarantine would not have them",
+                    remedy="Write the bytes of the values, as the blob objects read them, or "
+                    "correct the row",
+                )
         here, now_ms = self._here.store, self._here.effects.now_ms()
         version = None if base is None else base.version
         write = Write(without_secrets(here.root), version, operation)
