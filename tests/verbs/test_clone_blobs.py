@@ -103,3 +103,17 @@ def test_other_processes_read_values_of_a_clone(shallow: bool, tmp_path: Path) -
     rows = clone.to_arrow()
     sent = pickle.loads(pickle.dumps(clone.blobs(rows["b"])))  # Nothing was read before.
     assert [blob.read() for blob in sent] == [value(one) for one in rows["id"].to_pylist()]
+
+
+@pytest.mark.spec("BLB-10")
+@pytest.mark.parametrize("shallow", [False, True])
+def test_the_feed_of_a_clone_has_the_bytes_of_removed_rows(shallow: bool, tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.alter.set_properties({"delta.enableChangeDataFeed": "true"})
+    clone = table.clone(tmp_path / "clone", shallow=shallow)
+    clone.delete("id < 3")
+    clone.delete("id = 4")
+    changes = clone.changes(1).to_arrow()
+    assert sorted(changes["id"].to_pylist()) == [0, 1, 2, 4]
+    found = [blob and blob.read() for blob in clone.blobs(changes["b"])]
+    assert found == [value(one) for one in changes["id"].to_pylist()]

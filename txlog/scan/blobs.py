@@ -22,7 +22,6 @@ from txlog.base.errors import (
     TxlogError,
     require_whole,
 )
-from txlog.checkpoint.file_rows import Wanted
 from txlog.fragments.packs import (
     HEAD_BYTES,
     PACKS_FOLDER,
@@ -33,8 +32,9 @@ from txlog.fragments.packs import (
     parse_head,
 )
 from txlog.log.paths import decode_path
+from txlog.reconcile.files import FileState
 from txlog.schema.blobs import is_arrow_blob, is_bytes
-from txlog.snapshot.live_files import fold_files
+from txlog.snapshot.live_files import fold_states
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.store.open import locate
@@ -145,17 +145,28 @@ def _unpickled(store: Store, elsewhere: dict[str, str] | None) -> Packs:
 
 
 def _elsewhere_in(store: Store, snapshot: Snapshot) -> dict[str, str]:
-    """Return the packs of a version that are not at their usual places: decoded paths by names."""
+    """Return the packs of a version that are not at their usual places: decoded paths by names.
 
-    def fold(batches: Iterator[tuple[object, pa.Table]]) -> dict[str, str]:
-        places = (place for _, rows in batches for place in packs_of(rows).to_pylist())
-        return {
-            name_of(place): decode_path(place)
-            for place in places
-            if place != f"{PACKS_FOLDER}/{name_of(place)}"
-        }
+    Removed files say it, too: rows of the change feed are in their packs. A live file decides.
+    """
 
-    return fold_files(store, snapshot, Wanted(("tags",)), fold, distinct=False)
+    def fold(states: Iterator[FileState]) -> dict[str, str]:
+        live: dict[str, str] = {}
+        gone: dict[str, str] = {}
+        for state in states:
+            live |= _unusual(state.live)
+            gone |= _unusual(state.tombstones)
+        return gone | live
+
+    return fold_states(store, snapshot, fold, ("tags",))
+
+
+def _unusual(rows: pa.Table) -> dict[str, str]:
+    return {
+        name_of(place): decode_path(place)
+        for place in packs_of(rows).to_pylist()
+        if place != f"{PACKS_FOLDER}/{name_of(place)}"
+    }
 
 
 class Blob:
