@@ -180,3 +180,19 @@ def test_a_clone_finds_packs_of_its_source_in_other_processes(tmp_path: Path) ->
     packs = Packs(context_of(clone).store, clone.snapshot).settle()
     (blob,) = pickle.loads(pickle.dumps(blobs_of(packs, column)))
     assert blob.read() == VALUE
+
+
+def test_columns_of_other_libraries_and_single_values(shared: txlog.Table) -> None:
+    column = shared.to_arrow()["b"]
+    whole = [VALUE, b"in row", None, b""]
+    for values in (shared.to_pandas()["b"], shared.to_polars()["b"]):
+        assert [blob and blob.read() for blob in shared.blobs(values)] == whole
+    struct = column[0].as_py()
+    floats = {**struct, "offset": float(struct["offset"]), "size": float(struct["size"])}
+    for one in (struct, floats):
+        (blob,) = shared.blobs(one)
+        assert blob is not None
+        assert blob.read() == VALUE
+    for wrong in (1.5, -1.0, float("nan"), True, "3"):
+        with pytest.raises(txlog.InvalidInputError):
+            shared.blobs([{**struct, "size": wrong}])

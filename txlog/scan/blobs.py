@@ -291,7 +291,8 @@ def blobs_of(packs: Packs, values: Any) -> list[Blob | None]:
     Parameters
     ----------
     values
-        An Arrow array or chunked array of structs or bytes, or a list of dicts, bytes and None.
+        An Arrow array or chunked array of structs or bytes, a column of pandas or Polars, a list of
+        dicts, bytes and None, or one dict.
 
     Raises
     ------
@@ -300,6 +301,10 @@ def blobs_of(packs: Packs, values: Any) -> list[Blob | None]:
     InvalidInputError
         A struct is none of a blob column.
     """
+    if isinstance(values, Mapping):
+        values = [values]
+    elif callable(listed := getattr(values, "to_list", None)) and hasattr(values, "dtype"):
+        values = listed()  # A column of pandas or Polars.
     if isinstance(values, pa.Array | pa.ChunkedArray):
         array = flat(values)
         if not is_bytes(array.type):
@@ -329,6 +334,13 @@ def _as_structs(array: pa.Array) -> pa.Array:
     return array
 
 
+def _whole(number: Any) -> int | None:
+    """Return a whole number from 0; None if it is none. With nulls, pandas makes floats of them."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < 2**63:
+        return None
+    return int(number) if number == int(number) else None
+
+
 def _one(packs: Packs, row: Any) -> Blob | None:
     if row is None:
         return None
@@ -338,8 +350,8 @@ def _one(packs: Packs, row: Any) -> Blob | None:
         data, path, offset, size = (row.get(name) for name in ("data", "path", "offset", "size"))
         if isinstance(data, bytes) and path is None:
             return Blob(packs, len(data), data=data)
-        whole = all(type(one) is int and one >= 0 for one in (offset, size))
-        if data is None and isinstance(path, str) and whole:
+        offset, size = _whole(offset), _whole(size)
+        if data is None and isinstance(path, str) and None not in (offset, size):
             if not is_pack(f"{PACKS_FOLDER}/{name_of(path)}"):
                 raise InvalidInputError(
                     argument="values", reason=f"{path!r} is not the path of a pack"
