@@ -246,5 +246,5 @@ class Blobs(RuleBasedStateMachine):
 
 
 @pytest.mark.spec("BLB-3", "BLB-6", "BLB-8", "BLB-9")
-class TestBlobs(Blobs.TestCase):  # type: ignore[name-defined,misc]
+class TestBlobs(Blobs.TestCase):  # type: ignore[name-defined,misc]  # Hypothesis makes it.
     settings = settings(max_examples=examples(60), stateful_step_count=12, deadline=None)

@@ -35,7 +35,7 @@ class Head(NamedTuple):
 
 def head_of(value: Collection[int] | memoryview | pa.Buffer) -> bytes:
     """Return what is before a value in a pack."""
-    view = memoryview(value)  # type: ignore[arg-type]
+    view = memoryview(value)  # type: ignore[arg-type]  # Arrow's buffers are buffers.
     return _HEAD.pack(_MAGIC, zlib.crc32(view), view.nbytes)
 
 

@@ -110,7 +110,7 @@ def test_splits_must_be_named_and_errors_of_the_object_are_refusals(tmp_path: Pa
     gone = flowers([{"bytes": None, "path": str(tmp_path / "gone.png")}], [0])
     with pytest.raises(InvalidInputError, match="the data set cannot be read"):
         rows(gone, tmp_path, "IMAGE_CLASS")
-    empty = flowers([{"bytes": image(0), "path": None}, None], [0, 0])  # type: ignore[list-item]
+    empty = flowers([{"bytes": image(0), "path": None}, None], [0, 0])  # type: ignore[list-item]  # A null.
     with pytest.raises(SchemaMismatchError, match="row 2 of the data has no image"):
         rows(empty, tmp_path, "IMAGE_CLASS")
 

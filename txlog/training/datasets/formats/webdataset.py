@@ -240,6 +240,7 @@ def _unpacked(raw: Any, file: SourceFile, limits: Limits) -> _Stream:
 
 def _members(stream: _Stream, file: SourceFile, limits: Limits) -> Iterator[tarfile.TarInfo]:
     """Yield the files of a tar, without litter, in their order."""
+    # The caller closes the stream. It has only the methods that the module calls.
     archive = tarfile.open(fileobj=stream, mode="r:")  # type: ignore[call-overload]  # noqa: SIM115
     count = 0
     while (member := archive.next()) is not None:
@@ -313,6 +314,7 @@ class _Shards:
 
     def _begin(self) -> None:
         sink = self._stack.enter_context(self._out.open(f"{self._shards:05d}.tar"))
+        # The stack closes it.
         self._archive = self._stack.enter_context(tarfile.open(fileobj=sink, mode="w|"))  # noqa: SIM115
         self._shards += 1
         self._rows = self._bytes = 0
