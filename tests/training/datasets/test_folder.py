@@ -293,10 +293,11 @@ def test_commits_are_picked_by_tags(
 @pytest.mark.spec("DST-2", "DST-40")
 def test_a_commit_replaces_those_before_it(ds: Dataset, catalog: Datasets) -> None:
     before = ds.prepare()
-    assert ds.update(rows_of("gh"), "all anew", {"for": "training"}, replace=True).replaces
+    made = ds.update(rows_of("gh"), "all anew", {"for": "training"}, replace=True)
+    assert made.replaces == 3
     ds.update(rows_of("i"), "one more", {"for": "training"})
     again = catalog.dataset("t")
-    assert [one.replaces for one in again.commits()] == [False, False, False, True, False]
+    assert [one.replaces for one in again.commits()] == [0, 0, 0, 3, 0]
     assert again.prepare().picked == (4, 5)
     assert again.prepare(3).version_hash == before.version_hash
     assert again.prepare(tags={"for": "test"}).picked == (1,)  # The new commit is none of these.
@@ -304,6 +305,19 @@ def test_a_commit_replaces_those_before_it(ds: Dataset, catalog: Datasets) -> No
     assert [c.commit_id for c in again.diff(3, 5).commits_removed] == [1, 2, 3]
     again.hide(4)
     assert again.prepare().picked == (1, 2, 3, 5)
+
+
+@pytest.mark.spec("DST-40")
+def test_a_commit_that_nobody_has_read_is_not_replaced(ds: Dataset, catalog: Datasets) -> None:
+    read = ds.commit().commit_id
+    catalog.dataset("t").update(rows_of("new"), "by another one")
+    made = ds.update(rows_of("abcdef"), replace=read)
+    assert (made.commit_id, made.replaces) == (5, 3)
+    assert ds.prepare().picked == (4, 5)
+    with pytest.raises(NotFoundError, match="The last one is 5"):
+        ds.update(rows_of("x"), replace=6)
+    with pytest.raises(TxlogError, match="replace"):
+        ds.update(rows_of("x"), replace=-1)
 
 
 @pytest.mark.spec("DST-40")

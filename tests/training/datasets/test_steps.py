@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -148,7 +149,7 @@ def test_a_step_over_all_rows_replaces_what_it_made(datasets: Datasets, folder: 
     )
     assert values_of(datasets, "totals", "total") == [34]
     last = datasets.dataset("totals").commit()
-    assert last.replaces
+    assert last.replaces == last.commit_id - 1
     assert [one.version for one in last.inputs] == [1, 2, 3]
 
 
@@ -186,8 +187,25 @@ def test_a_commit_of_which_nothing_is_left_makes_none(datasets: Datasets, folder
     assert datasets.run_steps(folder=folder) == []
     datasets.on_commit("raw", run="clean.py:nothing", into="all", rows="all")
     (run,) = datasets.run_steps(folder=folder)
+    assert (run.state, run.made) == ("DONE", None)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.spec("DST-74")
+def test_the_way_out_of_a_result_without_rows_is_named(datasets: Datasets, folder: Path) -> None:
+    datasets.on_commit("raw", run="clean.py", into="clean", rows="all")
+    datasets.run_steps(folder=folder)
+    raw = datasets.dataset("raw")
+    raw.update(numbers(-1), replace=True)
+    raw.update(numbers(-5, 6))
+    raw.hide(3)
+    (run,) = datasets.run_steps(folder=folder)
     assert run.error is not None
-    assert "a commit that replaces others needs a row" in run.error.text
+    assert run.error.text.endswith("Hide the commit 2 of 'raw' to pass it over")
+    raw.hide(2)
+    raw.show(3)
+    datasets.run_steps(folder=folder)
+    assert values_of(datasets, "clean") == [1, 3, 6]
 
 
 def test_a_command_reads_and_writes_arrow(datasets: Datasets, folder: Path) -> None:
@@ -205,14 +223,61 @@ def test_a_command_reads_and_writes_arrow(datasets: Datasets, folder: Path) -> N
     code = datasets.dataset("copied").commit().code
     assert code is not None
     assert code.name == f"{sys.executable} copy.py"
-    assert code.version is not None
+    assert code.version == hashlib.sha256((folder / "copy.py").read_bytes()).hexdigest()[:16]
 
 
 def test_a_function_of_a_module(datasets: Datasets, folder: Path) -> None:
     datasets.on_commit("raw", run="clean:run", into="clean")
     datasets.run_steps(folder=folder)
     assert values_of(datasets, "clean") == [1, 3]
-    assert datasets.dataset("clean").commit().code == Code("clean:run")
+    digest = hashlib.sha256((folder / "clean.py").read_bytes()).hexdigest()[:16]
+    assert datasets.dataset("clean").commit().code == Code("clean:run", digest)
+    datasets.on_commit("raw", run=["sh", "-c", "x" * 5000], into="long")
+    (run,) = datasets.run_steps("long", folder=folder)
+    assert run.error is not None
+    assert run.error.code == "program"  # No word of a command need be a path.
+
+
+def test_usual_python_runs(datasets: Datasets, folder: Path) -> None:
+    """Annotations, dataclasses, processes, and a file named like a module of Python."""
+    (folder / "tokenize.py").write_text(CLEAN)
+    (folder / "twice.py").write_text(
+        "from __future__ import annotations\n"
+        "import multiprocessing\n"
+        "from dataclasses import dataclass\n"
+        "import pyarrow as pa\n"
+        "@dataclass\n"
+        "class Twice:\n"
+        "    x: int\n"
+        "def twice(x):\n"
+        "    return Twice(2 * x)\n"
+        "def run(rows):\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        made = pool.map(twice, rows.read_all()['x'].to_pylist())\n"
+        "    return pa.table({'x': [one.x for one in made]})\n"
+    )
+    datasets.on_commit("raw", run="twice.py", into="made")
+    datasets.on_commit("made", run="tokenize.py", into="clean")
+    runs = datasets.run_steps(folder=folder, timeout_s=120)
+    assert [run.error for run in runs] == [None, None]
+    assert values_of(datasets, "clean") == [2, 6]
+
+
+@pytest.mark.usefixtures("here")
+def test_rows_have_the_types_that_were_given(datasets: Datasets, folder: Path) -> None:
+    (folder / "same.py").write_text("def run(rows):\n    return rows.read_all()\n")
+    schema = pa.schema(
+        [("v", pa.list_(pa.field("element", pa.float32()), 2)), ("h", pa.float16())],
+        metadata={"k": "v"},
+    )
+    given = pa.table({"v": [[1.0, 2.0]], "h": pa.array([0.5], pa.float16())}, schema)
+    datasets.create("vectors", "TABLE", given)
+    datasets.on_commit("vectors", run="same.py", into="copied")
+    (run,) = datasets.run_steps(folder=folder)
+    assert run.error is None
+    found = datasets.dataset("copied").table().to_arrow().drop_columns(["commit_id"])
+    assert found.schema.equals(schema, check_metadata=True)
+    assert found.to_pylist() == given.to_pylist()
 
 
 PROGRAMS = {
@@ -222,6 +287,12 @@ PROGRAMS = {
     "writes no Arrow": "import os; open(os.environ['TXLOG_OUTPUT'], 'w').write('x' * 100)",
     "reads nothing": "import sys; sys.stdin.close(); sys.exit(4)",
     "sleeps": "import time; time.sleep(600)",
+    "leaves a child that holds its input": "import subprocess, sys\n"
+    "subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])",
+    "cuts its output off": "import os, pyarrow as pa\n"
+    "out = pa.ipc.new_stream(os.environ['TXLOG_OUTPUT'], pa.schema([('x', pa.int64())]))\n"
+    "out.write_batch(pa.record_batch({'x': [1]}))\n"
+    "os._exit(0)",
 }
 SAYS = {
     "ends with 3": "ended with the exit code 3: on the way",
@@ -230,6 +301,8 @@ SAYS = {
     "writes no Arrow": "wrote no Arrow stream",
     "reads nothing": "ended with the exit code 4",
     "sleeps": "ran longer than 1.5 seconds",
+    "leaves a child that holds its input": "ran longer than 1.5 seconds",
+    "cuts its output off": "did not end its Arrow stream",
 }
 
 
@@ -242,7 +315,7 @@ def test_a_program_that_fails_changes_nothing(datasets: Datasets, folder: Path, 
     raw.hide(1)
     datasets.on_commit("raw", run=[sys.executable, "bad.py"], into="made")
     for attempt in (1, 2):
-        (run,) = datasets.run_steps(folder=folder, timeout_s=1.5 if kind == "sleeps" else None)
+        (run,) = datasets.run_steps(folder=folder, timeout_s=1.5 if "1.5" in SAYS[kind] else None)
         assert (run.state, run.made, run.commit_id) == ("FAILED", None, 2)
         assert run.error is not None
         assert run.error.code == "program"
@@ -384,11 +457,60 @@ def test_a_step_of_deleted_data_sets_stops(datasets: Datasets, folder: Path) -> 
         (step,) = datasets.steps()
         assert step.state == "STOPPED"
         assert step.error is not None
-        assert step.error.text == f"the data set {one.name!r} ({one.dataset_id}) is deleted"
+        assert step.error.text == (
+            f"the data set {one.name!r} ({one.dataset_id}) is deleted. Undelete it, or remove the "
+            "step"
+        )
         assert datasets.run_steps(folder=folder) == []
         one.undelete()
     datasets.run_steps(folder=folder)
     assert values_of(datasets, "clean") == [1, 3, 9]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.spec("DST-72")
+def test_a_step_that_is_added_anew_goes_on(datasets: Datasets, folder: Path) -> None:
+    datasets.on_commit("raw", run="clean.py", into="clean")
+    datasets.run_steps(folder=folder)
+    datasets.remove_step("clean")
+    datasets.dataset("raw").update(numbers(8))
+    (folder / "other.py").write_text(CLEAN)
+    added = datasets.on_commit("raw", run="other.py", into="clean")
+    assert (added.done, added.waiting) == (1, (2,))
+    datasets.run_steps(folder=folder)
+    assert values_of(datasets, "clean") == [1, 3, 8]
+
+
+@pytest.mark.usefixtures("here")
+def test_data_sets_that_are_made_anew_are_other_ones(datasets: Datasets, folder: Path) -> None:
+    datasets.on_commit("raw", run="clean.py", into="clean")
+    datasets.run_steps(folder=folder)
+    datasets.dataset("raw").delete()
+    datasets.create("raw", "TABLE", numbers(7))
+    with pytest.raises(AlreadyExistsError, match="Remove that step first"):
+        datasets.on_commit("raw", run="clean.py", into="clean")
+    datasets.remove_step("clean")
+    datasets.on_commit("raw", run="clean.py", into="clean")
+    datasets.run_steps(folder=folder)
+    assert values_of(datasets, "clean") == [1, 3, 7]
+
+
+@pytest.mark.usefixtures("here")
+def test_an_input_that_somebody_else_makes_is_found(datasets: Datasets, folder: Path) -> None:
+    datasets.on_commit("raw", run="clean.py", into="clean")
+    datasets.on_commit("clean", run="clean.py", into="final")
+    datasets.remove_step("clean")
+    datasets.create("clean", "TABLE", numbers(5))
+    (run,) = datasets.run_steps(folder=folder)
+    assert (run.step, run.state) == ("final", "DONE")
+    assert values_of(datasets, "final") == [5]
+
+
+def test_the_folder_of_programs_must_exist(datasets: Datasets, folder: Path) -> None:
+    datasets.on_commit("raw", run="clean.py", into="clean")
+    with pytest.raises(InvalidInputError, match="is no folder"):
+        datasets.run_steps(folder=folder / "none")
+    assert [one.attempt for one in datasets.steps()] == [0]
 
 
 def test_steps_are_in_the_audit(datasets: Datasets, folder: Path) -> None:
@@ -416,7 +538,8 @@ class Model:
 
     rows: Literal["new", "all"]
     done: int = 0
-    made: list[tuple[bool, Rows]] = field(default_factory=list)
+    made: list[tuple[int, Rows]] = field(default_factory=list)  # What it replaces, and its rows.
+    made_for: list[int] = field(default_factory=list)
     unrecorded: set[int] = field(default_factory=set)  # Results whose end nobody recorded.
 
     def run(self, world: StepMachine, *, fails: bool = False, dies: bool = False) -> None:
@@ -434,6 +557,7 @@ class Model:
                     return
                 if rows:
                     self.made.append((replaces, rows))
+                    self.made_for.append(number)
                     self.unrecorded.add(number)
             if dies:
                 return
@@ -443,13 +567,14 @@ class Model:
         found = [n for n in world.shown() if n > self.done]
         return found if self.rows == "new" else found[-1:]
 
-    def result(self, world: StepMachine, number: int) -> tuple[bool, Rows]:
+    def result(self, world: StepMachine, number: int) -> tuple[int, Rows]:
         if self.rows == "new":
-            replaces, picked = world.replacing[number], [number]
+            picked = [number]
+            replaces = sum(made <= world.replacing[number] for made in self.made_for)
         else:
             shown = [n for n in world.shown() if n <= number]
-            first = max((n for n in shown if world.replacing[n]), default=0)
-            replaces, picked = True, [n for n in shown if n >= first]
+            replaced = max((world.replacing[n] for n in shown), default=0)
+            replaces, picked = len(self.made), [n for n in shown if n > replaced]
         return replaces, tuple(x for n in picked for x in world.commits[n] if x > 0)
 
 
@@ -470,7 +595,7 @@ class StepMachine(RuleBasedStateMachine):
     def begin(self, values: list[int]) -> None:
         self.datasets = Datasets(f"memory://steps-{next(NEW)}", runner=InlineRunner())
         self.datasets.create("in", "TABLE", numbers(*values))
-        self.commits, self.replacing = {1: tuple(values)}, {1: False}
+        self.commits, self.replacing = {1: tuple(values)}, {1: 0}
         for model in self.models:
             self.datasets.on_commit("in", run="p.py", into=model.rows, rows=model.rows)
 
@@ -485,7 +610,8 @@ class StepMachine(RuleBasedStateMachine):
     @rule(values=st.lists(st.integers(-2, 5), min_size=1, max_size=3), replace=st.booleans())
     def commit(self, values: list[int], replace: bool) -> None:
         number = self.datasets.dataset("in").update(numbers(*values), replace=replace).commit_id
-        self.commits[number], self.replacing[number] = tuple(values), replace
+        self.commits[number] = tuple(values)
+        self.replacing[number] = number - 1 if replace else 0
 
     @rule(data=st.data())
     def hide_or_show(self, data: st.DataObject) -> None:

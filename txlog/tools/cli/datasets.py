@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from txlog.base.effects import REAL
+from txlog.base.errors import TxlogError
 from txlog.base.texts import unique_names
 from txlog.tools.cli.examine import Json, pairs
-from txlog.tools.cli.output import as_rows, clock, print_data, print_json, print_rows, print_text
+from txlog.tools.cli.output import (
+    as_rows,
+    clock,
+    print_data,
+    print_error,
+    print_json,
+    print_rows,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +92,10 @@ def update(
     code: Program = None,
     merge_schema: Annotated[bool, typer.Option("--merge-schema", help="Add new columns.")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Training sets with it pick no earlier commit.")
+        bool,
+        typer.Option(
+            "--replace", help="Training sets with it pick none of the commits that exist now."
+        ),
     ] = False,
     txn: Txn = None,
     json: Json = False,
@@ -335,7 +350,8 @@ def on_commit(
     json: Json = False,
 ) -> None:
     """Add a step: a program that makes a commit of another data set from each commit."""
-    program: str | list[str] = run[0] if len(run) == 1 else run
+    is_python = len(run) == 1 and (run[0].endswith(".py") or ":" in run[0])
+    program: str | list[str] = run[0] if is_python else run
     added = _datasets(root).on_commit(
         _target(name), run=program, into=into, rows=cast("Any", rows), type=type, name=step
     )
@@ -363,15 +379,31 @@ def run_steps(
 ) -> None:
     """Run the steps that wait; exits with 1 if one fails. The next call tries it again."""
     found = _datasets(root)
-    while True:
+    with _ended_like_by_ctrl_c():
+        while every is not None:
+            try:
+                if runs := found.run_steps(step, folder=folder, timeout_s=timeout):
+                    _print_runs(root, runs, json)
+            except TxlogError as error:  # A store may be away for a moment.
+                print_error(str(error))
+            REAL.sleep_s(every)
         runs = found.run_steps(step, folder=folder, timeout_s=timeout)
-        if runs or every is None:
-            _print_runs(root, runs, json)
-        if every is None:
-            break
-        REAL.sleep_s(every)
-    if any(run.state == "FAILED" for run in runs):
+    _print_runs(root, runs, json)
+    stopped = [one for one in found.steps() if one.state == "STOPPED" and step in (None, one.name)]
+    for one in stopped:
+        print_error(f"The step {one.name} has stopped: {one.error.text if one.error else ''}")
+    if stopped or any(run.state == "FAILED" for run in runs):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _ended_like_by_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM, by which schedulers end a job, end the program of a step, too."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @datasets.command(name="remove-step")

@@ -116,7 +116,7 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
             code=None if code is None else Code(**code),
             user=text_or_none(facts, "user"),
             client=text_or_none(facts, "client"),
-            replaces=_flag(facts, "replaces"),
+            replaces=_replaced(facts),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogCorruptError(
@@ -127,11 +127,11 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
         ) from error
 
 
-def _flag(facts: Mapping[str, Any], name: str) -> bool:
-    """Return a fact that is true or absent; raises `ValueError` if it is something else."""
-    found = facts.get(name, False)
-    if not isinstance(found, bool):
-        raise ValueError(f"{name} is not true, but {found!r}")
+def _replaced(facts: Mapping[str, Any]) -> int:
+    """Return the last replaced commit, or 0; raises `ValueError` if it is no such number."""
+    found = facts.get("replaces", 0)
+    if type(found) is not int or not 0 <= found < facts["commit"]:
+        raise ValueError(f"replaces is no commit before it, but {found!r}")
     return found
 
 
@@ -155,7 +155,7 @@ def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
     }
     facts |= Who(commit.user, commit.client).to_json()
     if commit.replaces:
-        facts["replaces"] = True
+        facts["replaces"] = commit.replaces
     if txn is not None:
         facts["txn"] = list(txn)
     return canonical(facts)
@@ -173,7 +173,7 @@ class Note:
     code: Code | None = None
     txn: tuple[str, int] | None = None
     who: Who = NOBODY
-    replaces: bool = False
+    replaces: int = 0
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -363,7 +363,11 @@ def pieces(table: Table, commit_id: int) -> list[Fragment] | None:
 
 
 def read_rows(
-    table: Table, commit_ids: Sequence[int], columns: Sequence[str] | None = None
+    table: Table,
+    commit_ids: Sequence[int],
+    columns: Sequence[str] | None = None,
+    *,
+    as_given: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of commits, one commit after another, each in the order of its rows.
 
@@ -371,15 +375,19 @@ def read_rows(
     ----------
     columns
         Default: all columns except `commit_id`.
+    as_given
+        Return the types of Arrow that the table was given, and not those that it stores.
     """
     names = [name for name in table.schema.names if name != COMMIT_ID]
     wanted = names if columns is None else list(columns)
     for commit_id in commit_ids:
         ordered = pieces(table, commit_id)
         if ordered is not None:
-            yield from _scan(table, ordered, wanted).to_batches()
+            yield from _scan(table, ordered, wanted, as_given).to_batches()
             continue
-        found = _scan(table, _fragments_of(table, commit_id), [*wanted, "_rowid"]).to_arrow()
+        found = _scan(
+            table, _fragments_of(table, commit_id), [*wanted, "_rowid"], as_given
+        ).to_arrow()
         ids = numpy_array(found["_rowid"].combine_chunks())
         order = arrow_array(np.argsort(ids, kind="stable"))
         yield from found.select(wanted).take(order).to_batches()
@@ -389,10 +397,12 @@ def _fragments_of(table: Table, commit_id: int) -> list[Fragment]:
     return table.scan(where=col(COMMIT_ID) == lit(commit_id)).fragments()
 
 
-def _scan(table: Table, fragments: Sequence[Fragment], columns: list[str]) -> Scan:
+def _scan(
+    table: Table, fragments: Sequence[Fragment], columns: list[str], as_given: bool = False
+) -> Scan:
     plan = plan_fragments(table.snapshot, fragments, columns=columns)
     context = context_of(table)
-    return Scan(context.store, plan, context.engine)
+    return Scan(context.store, plan.for_arrow() if as_given else plan, context.engine)
 
 
 def _row_ids(table: Table, fragment: Fragment) -> tuple[int, int, bool]:

@@ -11,7 +11,6 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
-    require_flags,
     require_mappings,
     require_texts,
     require_whole,
@@ -76,7 +75,7 @@ class Dataset:
         code: Code | str | None = None,
         schema_mode: SchemaMode = None,
         txn: tuple[str, int] | None = None,
-        replace: bool = False,
+        replace: bool | int = False,
     ) -> Commit:
         """Add a commit, completely or not at all, and return it.
 
@@ -96,8 +95,10 @@ class Dataset:
         txn
             `(application, version)`: a commit that was made with it is returned as it is.
         replace
-            Training sets with this commit pick no commit before it. Earlier training sets stay, and
-            if the commit is hidden, the earlier ones are picked again.
+            Training sets with this commit pick none of those that exist now; or, if a number is
+            given, none up to this one: the last one that was read to make the new rows, so that a
+            commit that came later is not replaced unseen. Earlier training sets stay, and if the
+            commit is hidden, the replaced ones are picked again.
 
         Raises
         ------
@@ -113,9 +114,23 @@ class Dataset:
         home = self._home
         state = self._require_live()
         require_app_version(txn)
-        require_flags(replace=replace)
-        request = commit_request(home, message, tags, inputs, code, txn, replaces=replace)
+        replaced = self._replaced(home.commits(state), replace)
+        request = commit_request(home, message, tags, inputs, code, txn, replaces=replaced)
         return update(home, state, type_of(self.type), request, source, schema_mode)
+
+    def _replaced(self, commits: Sequence[Commit], replace: bool | int) -> int:
+        """Return the last commit that is replaced; 0 for none."""
+        last = len(commits)
+        if isinstance(replace, bool):
+            return last if replace else 0
+        number = require_whole("replace", replace, 0)
+        if number > last:
+            raise NotFoundError(
+                version=number,
+                reason=f"there is no commit {number} to replace",
+                remedy=f"The last one is {last}" if last else "The data set has no commit yet",
+            )
+        return number
 
     def commits(self) -> list[Commit]:
         """Return the commits in order, including hidden and purged ones."""

@@ -82,7 +82,7 @@ class CommitRequest:
     code: Code | None
     txn: tuple[str, int] | None = None
     who: Who = NOBODY
-    replaces: bool = False
+    replaces: int = 0
 
     def note(self, uuid: str, kind: DatasetType, read: Ingested) -> Note:
         """Return the note of the commit. Its inputs include the source, after it was read."""
@@ -111,7 +111,7 @@ def commit_request(
     code: Code | str | None,
     txn: tuple[str, int] | None = None,
     *,
-    replaces: bool = False,
+    replaces: int = 0,
 ) -> CommitRequest:
     """Return the checked arguments of an update; errors name the argument."""
     home.limits.require_text("message", message)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread
 
 import pyarrow as pa
 
@@ -29,6 +30,7 @@ _PYTHON = re.compile(r"(?P<file>[^:]+\.py)(:\w+)?|[\w.]+:\w+")
 _LOG_BYTES = 10_000
 _TOLD_LETTERS = 1_000  # Of what a program printed, in the ledger.
 _LOOK_S = 0.5
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # Of an Arrow stream.
 
 
 def required_run(run: object) -> str | tuple[str, ...]:
@@ -100,16 +102,19 @@ class Program:
         self._require = require
 
     def code(self) -> Code:
-        """Return the name of the program, with the digest of its file if it has one."""
+        """Return the name of the program, with the digest of its file below the folder."""
         if isinstance(self._run, str):
-            names: Sequence[str] = [self._run.partition(":")[0]]
+            place = self._run.partition(":")[0]
+            module = place.replace(".", "/")
+            names = [place] if place.endswith(".py") else [f"{module}.py", f"{module}/__init__.py"]
             name = self._run
         else:
-            names, name = self._run, " ".join(self._run)
+            names, name = list(reversed(self._run)), " ".join(self._run)
         for one in names:
-            path = self._folder / one
-            if path.is_file():
-                return Code(name, sha256(path.read_bytes()).hexdigest()[:16])
+            with suppress(OSError, ValueError):  # A word of a command need not be a path.
+                path = (self._folder / one).resolve()
+                if path.is_relative_to(self._folder.resolve()) and path.is_file():
+                    return Code(name, sha256(path.read_bytes()).hexdigest()[:16])
         return Code(name)
 
     def log(self) -> str:
@@ -137,7 +142,7 @@ class Program:
             As `require` raises it.
         """
         if isinstance(self._run, str):
-            command = [sys.executable, "-m", MAIN, self._run]
+            command = [sys.executable, "-P", "-m", MAIN, self._run]
         else:
             command = [*self._run]
         environment = {**os.environ, **facts, OUTPUT: str(self._output)}
@@ -150,44 +155,61 @@ class Program:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
+                    start_new_session=True,  # So that its children end with it.
                 )
             except OSError as error:
                 reason = error.strerror or type(error).__name__
                 raise ProgramError(f"{command[0]!r} cannot be started: {reason}") from error
             self._follow(process, rows)
+        if not self._output.is_file():
+            raise self._failed(f"wrote no file; {OUTPUT} has its path")
+        rows = pa.memory_map(str(self._output))
         try:
-            return pa.ipc.open_stream(pa.memory_map(str(self._output)))
-        except FileNotFoundError:
-            raise self._failed(f"wrote no file; {OUTPUT} has its path") from None
+            pa.ipc.open_stream(rows)
         except pa.ArrowException as error:
             raise self._failed(f"wrote no Arrow stream: {error}") from error
+        # A stream without its end looks like a shorter one.
+        rows.seek(max(0, rows.size() - len(_END)))
+        is_whole = rows.read() == _END
+        rows.seek(0)
+        if not is_whole:
+            raise self._failed("did not end its Arrow stream; close the writer")
+        return pa.ipc.open_stream(rows)
 
     def _follow(self, process: subprocess.Popen[bytes], rows: pa.RecordBatchReader) -> None:
-        """Feed a process with rows, and wait for its end."""
-        late: list[bool] = []
+        """Feed a process with rows, and wait for its end.
 
-        def stop() -> None:
-            late.append(True)
-            process.kill()
+        A thread ends it when its time is over or another worker has taken over, because a write to
+        its input may wait for ever.
+        """
+        over = Event()
+        why: list[BaseException] = []
 
-        timer = None if self._timeout_s is None else Timer(self._timeout_s, stop)
+        def watch() -> None:
+            left = self._timeout_s
+            while not over.wait(_LOOK_S if left is None else min(left, _LOOK_S)):
+                try:
+                    self._require()
+                except BaseException as error:  # Raised again below.
+                    why.append(error)
+                if left is not None and (left := left - _LOOK_S) <= 0:
+                    why.append(self._failed(f"ran longer than {self._timeout_s} seconds"))
+                if why:
+                    _end(process)
+                    return
+
+        thread = Thread(target=watch, name="txlog-step", daemon=True)
         try:
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
+            thread.start()
             self._feed(process, rows)
-            while process.poll() is None:
-                self._require()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_LOOK_S)
-        finally:
-            if timer is not None:
-                timer.cancel()
-            if process.poll() is None:
-                process.kill()
             process.wait()
-        if late:
-            raise self._failed(f"ran longer than {self._timeout_s} seconds")
+        finally:
+            over.set()
+            _end(process)
+            process.wait()
+            thread.join()
+        if why:
+            raise why[0]
         if process.returncode < 0:
             raise self._failed(f"was killed by the signal {-process.returncode}")
         if process.returncode:
@@ -201,7 +223,6 @@ class Program:
             try:
                 with pa.ipc.new_stream(sink, rows.schema) as stream:
                     for batch in batches:
-                        self._require()
                         stream.write_batch(batch)
             finally:
                 process.stdin.close()
@@ -209,3 +230,12 @@ class Program:
     def _failed(self, why: str) -> ProgramError:
         said = self.log().strip()[-_TOLD_LETTERS:]
         return ProgramError(f"the program {why}" + (f": {said}" if said else ""))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its children."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()

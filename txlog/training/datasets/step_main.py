@@ -35,10 +35,14 @@ def function_of(target: str) -> Callable[[Any], Any]:
     if not place.endswith(".py"):
         found = getattr(importlib.import_module(place), name)
     else:
-        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+        name_of_file = Path(place).stem
+        if name_of_file in sys.stdlib_module_names | sys.modules.keys():
+            name_of_file = f"step_{name_of_file}"  # It must not stand in another module's place.
+        spec = importlib.util.spec_from_file_location(name_of_file, place)
         if spec is None or spec.loader is None or not Path(place).is_file():
             sys.exit(f"there is no file {place!r} in {Path.cwd()}")
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # Dataclasses and pickles look for it there.
         spec.loader.exec_module(module)
         found = getattr(module, name or "run", None)
         if found is None:
@@ -49,4 +53,5 @@ def function_of(target: str) -> Callable[[Any], Any]:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path.cwd()))  # Last, so that no file there hides a module of Python.
     main(sys.argv[1])

@@ -57,11 +57,6 @@ class StepState:
     done: int = 0  # The last commit of the input for which it has run.
     last: RunState | None = None
 
-    @property
-    def app(self) -> str:
-        """The application of the `txn` of its commits."""
-        return f"{APP}{self.step_id}"
-
 
 @dataclass(frozen=True)
 class StepClaim:
@@ -137,6 +132,7 @@ def next_steps(
             type=body["type"],
             run=run if isinstance(run, str) else tuple(run),
             rows=body["rows"],
+            done=body["done"],
         )
         return {**steps, number: made}
     known = steps[number]
@@ -193,10 +189,10 @@ def decide_step(
 def _added(steps: Steps, command: AddStep) -> tuple[str, dict[str, Any]] | None:
     live = [one for one in steps.values() if not one.removed]
     for one in live:
-        is_same = (one.name, one.input, one.into, one.run, one.rows) == (
-            command.name, command.input, command.into, command.run, command.rows,
+        is_same = (one.name, one.input, one.input_id, one.into, one.run, one.rows) == (
+            command.name, command.input, command.input_id, command.into, command.run, command.rows,
         )  # fmt: skip
-        if is_same:
+        if is_same and one.into_id in (None, command.into_id):
             return None
         if one.name == command.name:
             raise AlreadyExistsError(
@@ -209,7 +205,15 @@ def _added(steps: Steps, command: AddStep) -> tuple[str, dict[str, Any]] | None:
                 remedy="Choose another data set, or remove that step first",
             )
     _require_no_loop(live, command)
+    # The step goes on where a removed one stopped, so that no commit has two results.
+    before = [
+        one.done
+        for one in steps.values()
+        if (one.input_id, one.into_id) == (command.input_id, command.into_id)
+        and None not in (command.input_id, command.into_id)
+    ]
     return "step_added", {
+        "done": max(before, default=0),
         "input": command.input,
         "input_id": command.input_id,
         "into": command.into,

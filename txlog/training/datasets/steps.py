@@ -8,7 +8,7 @@ spec/datasets.md, DST-70 to DST-74.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -21,14 +21,16 @@ import pyarrow as pa
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.extend import SchemaMode
 from txlog.training.datasets.commits import COMMIT_ID, commit_with_txn, read_rows
-from txlog.training.datasets.events import DatasetState, LedgerState
+from txlog.training.datasets.events import DatasetState, LedgerState, printable
 from txlog.training.datasets.home import Home
 from txlog.training.datasets.lease import GONE, TakenOverError, renewed
 from txlog.training.datasets.lifecycle import commit_request, create_dataset, update
 from txlog.training.datasets.limits import require_no_number
+from txlog.training.datasets.lineage import DATASET
 from txlog.training.datasets.prepare import failure_of
 from txlog.training.datasets.program import Program, ProgramError, required_run
 from txlog.training.datasets.step_state import (
+    APP,
     ROWS,
     AddStep,
     FinishStep,
@@ -159,18 +161,30 @@ def describe(home: Home, state: LedgerState, step: StepState) -> Step:
 
 def _stopped(state: LedgerState, step: StepState) -> Failure | None:
     """Return why a step cannot run: one of its data sets is deleted; None if it can."""
-    for number in (step.input_id, step.into_id):
+    for number in (_given(state, step), _into(state, step)):
         one = None if number is None else state.datasets[number]
-        if one is not None and (one.deleted or one.purged):
-            gone = "purged" if one.purged else "deleted"
-            return Failure("not-found", f"the data set {one.name!r} ({number}) is {gone}")
+        if one is not None and one.purged:
+            text = f"the data set {one.name!r} ({number}) is purged. Remove the step"
+            return Failure("not-found", text)
+        if one is not None and one.deleted:
+            text = (
+                f"the data set {one.name!r} ({number}) is deleted. Undelete it, or remove the step"
+            )
+            return Failure("not-found", text)
     return None
 
 
+def _given(state: LedgerState, step: StepState) -> int | None:
+    """Return the data set on whose commits a step runs, or None if there is none yet."""
+    if step.input_id is not None:
+        return step.input_id
+    named = (one for one in state.datasets.values() if one.name == step.input and not one.deleted)
+    return next((one.dataset_id for one in named), None)
+
+
 def _commits(home: Home, state: LedgerState, step: StepState) -> list[Commit]:
-    if step.input_id is None:
-        return []
-    return home.if_whole(state.datasets[step.input_id], home.commits) or []
+    number = _given(state, step)
+    return [] if number is None else home.if_whole(state.datasets[number], home.commits) or []
 
 
 # Running them ----------------------------------------------------------------------------------
@@ -184,6 +198,12 @@ def run_steps(
     A step that failed is tried once in each call. One that another worker runs is left to it.
     """
     place = Path(folder).absolute()
+    if not place.is_dir():
+        raise InvalidInputError(
+            argument="folder",
+            reason=f"{place} is no folder",
+            remedy="Name the folder of the programs",
+        )
     wanted = None if name is None else step_of(home.ledger.state(), name).step_id
     failed: set[int] = set()
     runs: list[Run] = []
@@ -224,7 +244,7 @@ def _run(
                 raise
             except Exception as error:
                 require()
-                failure = failure_of(error)
+                failure = _failure_of(error)
                 home.record(FinishStep(claim, error=failure))
                 return Run(step.name, commit_id, "FAILED", None, failure, program.log())
             except BaseException:  # Ctrl-C: nobody should wait for the end of the lease.
@@ -243,23 +263,28 @@ def _made(
 ) -> tuple[int | None, Commit | None]:
     """Return the data set and the commit that a run makes; None for a commit without rows."""
     state = home.ledger.state()
-    txn = (step.app, commit_id)
+    input_id = _given(state, step)
+    assert input_id is not None  # It has a commit.
+    txn = (f"{APP}{step.step_id}", commit_id)
     into_id = _into(state, step)
     if into_id is not None:
-        made = _made_before(home, state.dataset(into_id), txn)
-        if made is not None:
-            return into_id, made
-    assert step.input_id is not None  # It has a commit.
-    given = state.dataset(step.input_id)
+        for app in _apps(state, step):
+            made = _made_before(home, state.dataset(into_id), (app, commit_id))
+            if made is not None:
+                return into_id, made
+    given = state.dataset(input_id)
+    results = [] if into_id is None else home.commits(state.dataset(into_id))
     commits = home.commits(given)
     last = commits[commit_id - 1]
     picked = [last] if step.rows == "new" else pick(commits, commit_id)
+    code = program.code()  # Before it runs, because its file may be changed meanwhile.
     rows = _nonempty(program.run(_rows(home, given, picked), _facts(home, step, given, commit_id)))
-    replaces = step.rows == "all" or last.replaces
+    replaced = len(results) if step.rows == "all" else _results_up_to(results, given, last.replaces)
     if rows is None:
-        if replaces:
+        if replaced:
             raise ProgramError(
-                "the program wrote no rows, but a commit that replaces others needs a row"
+                "the program wrote no rows, but a commit that replaces others needs a row. Hide "
+                f"the commit {commit_id} of {given.name!r} to pass it over"
             )
         return into_id, None
     request = commit_request(
@@ -267,10 +292,12 @@ def _made(
         f"{step.name}: {given.name} @ {commit_id}",
         last.tags if step.rows == "new" else None,
         picked,
-        program.code(),
+        code,
         None if into_id is None else txn,
-        replaces=replaces,
+        replaces=replaced,
     )
+    if home.ledger.state().steps[step.step_id].removed:
+        raise TakenOverError
     kind = type_of(step.type if into_id is None else state.dataset(into_id).type)
     if into_id is None:
         found = create_dataset(home, kind, request, rows, name=step.into, description=None, txn=txn)
@@ -279,11 +306,41 @@ def _made(
     return into_id, update(home, state.dataset(into_id), kind, request, rows, mode)
 
 
+def _results_up_to(results: Sequence[Commit], given: DatasetState, number: int) -> int:
+    """Return the last commit of the result that was made from the first commits of the input."""
+    source = f"{DATASET}{given.uuid}"
+    return max(
+        (
+            one.commit_id
+            for one in results
+            if any(i.uri == source and 0 < (i.version or 0) <= number for i in one.inputs)
+        ),
+        default=0,
+    )
+
+
+def _failure_of(error: Exception) -> Failure:
+    """Return what the ledger says about a run: who runs programs may read their errors."""
+    found = failure_of(error)
+    if found.code != "failed":
+        return found
+    return Failure(found.code, printable(f"{found.text}: {error}"))
+
+
+def _apps(state: LedgerState, step: StepState) -> Iterator[str]:
+    """Yield the applications of the results of a step, and of removed ones in its place."""
+    place = (_given(state, step), step.into)
+    for one in state.steps.values():
+        if (_given(state, one), one.into) == place:
+            yield f"{APP}{one.step_id}"
+
+
 def _into(state: LedgerState, step: StepState) -> int | None:
     """Return the data set of a step: a run that broke off may have made it, or somebody else."""
     if step.into_id is not None:
         return step.into_id
-    made = [one for one in state.datasets.values() if one.txn and one.txn[0] == step.app]
+    app = f"{APP}{step.step_id}"
+    made = [one for one in state.datasets.values() if one.txn and one.txn[0] == app]
     named = (one for one in state.datasets.values() if one.name == step.into and not one.deleted)
     return next((one.dataset_id for one in (*made, *named)), None)
 
@@ -297,8 +354,9 @@ def _made_before(home: Home, into: DatasetState, txn: tuple[str, int]) -> Commit
 
 def _rows(home: Home, given: DatasetState, picked: Sequence[Commit]) -> pa.RecordBatchReader:
     table = home.table(given.uuid)
-    schema = pa.schema([field for field in table.schema if field.name != COMMIT_ID])
-    batches = read_rows(table, [one.commit_id for one in picked])
+    fields = [field for field in table.schema if field.name != COMMIT_ID]
+    schema = pa.schema(fields, metadata=table.schema.metadata)
+    batches = read_rows(table, [one.commit_id for one in picked], as_given=True)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 

@@ -256,7 +256,7 @@ def pick(
 ) -> list[Commit]:
     """Return the commits up to and including one that have all tags and are not hidden.
 
-    If one of them replaces the earlier ones, these are left out.
+    Those that another one of them replaces are left out.
 
     Raises
     ------
@@ -286,8 +286,8 @@ def pick(
             else f"none of {len(below)} commits can be picked",
             remedy="Ask for tags that a commit has" if wanted else "Add a commit, or show one",
         )
-    first = max((c.commit_id for c in picked if c.replaces), default=0)
-    return sorted((c for c in picked if c.commit_id >= first), key=lambda c: c.commit_id)
+    replaced = max((c.replaces for c in picked), default=0)
+    return sorted((c for c in picked if c.commit_id > replaced), key=lambda c: c.commit_id)
 
 
 def ask(

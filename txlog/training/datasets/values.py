@@ -108,7 +108,9 @@ class Commit:
     purged: bool = False  # The rows were removed permanently.
     user: str | None = None  # Who made it.
     client: str | None = None  # The program by which it was made.
-    replaces: bool = False  # Training sets with this commit pick none before it.
+    replaces: int = (
+        0  # Training sets with this commit pick none up to this one; 0: it replaces none.
+    )
 
     def __post_init__(self) -> None:
         freeze(self)

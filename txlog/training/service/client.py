@@ -219,7 +219,7 @@ class RemoteDataset:
         code: Code | str | None = None,
         schema_mode: Literal["merge"] | None = None,
         txn: tuple[str, int] | None = None,
-        replace: bool = False,
+        replace: bool | int = False,
     ) -> Commit:
         """Add a commit, as `Dataset.update` does; the server reads the source."""
         body = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import Code, Commit, Failure, Input, Summary
@@ -153,7 +153,7 @@ class CommitRequest(_Adding):
     source: str
     message: str = ""
     schema_mode: Literal["merge"] | None = None
-    replace: StrictBool = False
+    replace: StrictBool | StrictInt = False
 
 
 class PrepareRequest(_Model):
