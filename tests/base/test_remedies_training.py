@@ -276,6 +276,8 @@ def _(path: Path) -> None:
 
 # Remedies that no case provokes, each with the reason.
 ELSEWHERE: Mapping[str, str] = {
+    "training/datasets/formats/samples.py: data.align_labels_with_mapping(x, 'x')": "a test of "
+    "exports to Hugging Face follows it",
     "training/loader/jax.py: Ragged(pad=0)": "needs jax",
     'training/loader/jax.py: jax.config.update("jax_enable_x64", True)': "needs jax",
     "training/loader/tf.py: Image((height, width))": "needs tensorflow",

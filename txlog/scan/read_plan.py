@@ -270,8 +270,7 @@ def stored_list_error(path: str, version: int, column: StructField) -> DataFileE
         reason=f"the metadata of the column {column.name} says that it is "
         f"{fixed_schema(StructType((column,))).field(0).type}, but {misfit(column)}",
         remedy=f"Read all values: alter.set_column_metadata({'.'.join(name)!r}, "
-        f"{dict.fromkeys(keys)}). For an older version, make a clone of it with clone(uri), and "
-        "call this for the clone",
+        f"{dict.fromkeys(keys)}). For an older version, clone it, and call this for the clone",
     )
 
 
