@@ -57,18 +57,19 @@ def test_updates_and_deletes_do_too(table: DeltaTable) -> None:
 
 
 def test_a_source_made_of_the_frame_keeps_its_own_values(table: DeltaTable) -> None:
-    frame = table.toDF()
-    table.update(set={"x": "0"})
-    own = frame.where("id < 3")
+    own = table.toDF().where("id < 3")
     merger = table.alias("t").merge(own.alias("s"), "t.id = s.id")
-    merger.whenMatchedUpdate(set={"x": "s.x + t.x + 1"}).execute()
-    assert {n: x for n, (x, _) in values(table).items()} == {1: 11, 2: 21, 3: 0, 4: 0}
-    later = table.toDF()
+    merger.whenMatchedUpdate(set={"x": "s.x + 2 * t.x + 1"}).execute()
+    assert {n: x for n, (x, _) in values(table).items()} == {1: 31, 2: 61, 3: 30, 4: 40}
+    own, later = table.toDF().where("id < 3"), table.toDF()
     merger = table.merge(own, later.id == own.id)
-    merger.whenMatchedUpdate(set={"x": own.x + later.x}).execute()
-    assert {n: x for n, (x, _) in values(table).items()} == {1: 21, 2: 41, 3: 0, 4: 0}
+    merger.whenMatchedUpdate(set={"x": own.x - later.x}).execute()
+    assert {n: x for n, (x, _) in values(table).items()} == {1: 0, 2: 0, 3: 30, 4: 40}
+    with pytest.raises(txlog.CommitConflictError, match="computed from other rows"):
+        table.merge(own, later.id == own.id).whenMatchedUpdateAll().execute()
+    own = table.toDF().where("id > 2").withColumn("x", F.lit(7))
     table.merge(own, later.id == own.id).whenMatchedUpdateAll().execute()
-    assert {n: x for n, (x, _) in values(table).items()} == {1: 10, 2: 20, 3: 0, 4: 0}
+    assert {n: x for n, (x, _) in values(table).items()} == {1: 0, 2: 0, 3: 7, 4: 7}
 
 
 @pytest.mark.parametrize("alias", [None, "t"])

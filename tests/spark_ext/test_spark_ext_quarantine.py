@@ -236,28 +236,13 @@ def test_the_format_refuses_what_the_function_refuses(
     assert not (tmp_path / "q").exists()
 
 
-def test_a_merge_of_a_frame_refuses_a_quarantine(
+def test_a_merge_of_rows_of_arrow_has_a_quarantine(
     spark: "SparkSession", table: txlog.Table, tmp_path: Path
 ) -> None:
+    """They are merged by this process; test_merge_quarantine.py merges frames."""
     given: Any = {"on_error": "quarantine", "quarantine": tmp_path / "q"}
     opened = spark_ext.table(spark, table.uri)
-
-    def merged(target: Any) -> None:
-        merge = target.merge(frame(spark), "target.id = source.id", **given)
-        merge.when_not_matched_insert_all().execute()
-
-    def in_transaction() -> None:
-        with opened.transaction() as changes:
-            merged(changes)
-
-    text = r"do not support quarantine \(features"
-    for change in (lambda: merged(opened), in_transaction):
-        with pytest.raises(txlog.UnsupportedFeatureError, match=text) as caught:
-            change()
-        assert "Arrow" in caught.value.remedy
-    assert table.refresh().count() == 0
-    assert not (tmp_path / "q").exists()
-    rows = frame(spark).toArrow()  # Rows in Arrow's form are merged by this process.
+    rows = frame(spark).toArrow()
     merge = opened.merge(rows, "target.id = source.id", **given)
     outcome = merge.when_not_matched_insert_all().execute()
     bad = sum(not is_good(row) for row in rows_of(spark))
