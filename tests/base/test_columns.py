@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.base.columns import is_readable, nearest_floats
+from txlog.base.columns import is_readable, nearest_floats, nulled
 
 
 @st.composite
@@ -65,3 +65,24 @@ def test_bytes_behind_a_null_are_no_text(is_large: bool) -> None:
     assert not is_readable(lists.from_arrays(offsets, texts))
     assert not is_readable(texts)
     assert is_readable(texts.slice(2))
+
+
+@given(
+    st.lists(st.none() | st.text(max_size=9)),
+    st.integers(0, 5),
+    st.data(),
+    st.sampled_from([pa.string(), pa.binary(), pa.large_string(), pa.int64()]),
+)
+def test_values_become_null_in_slices_too(
+    texts: list[str | None], start: int, data: st.DataObject, kind: pa.DataType
+) -> None:
+    values: list[Any] = [None if t is None else len(t) for t in texts] if kind == "int64" else texts
+    sliced = pa.array(values, kind).slice(start)
+    size = len(sliced)
+    where = data.draw(st.lists(st.none() | st.booleans(), min_size=size, max_size=size))
+    found = nulled(sliced, pa.array(where, pa.bool_()))
+    found.validate(full=True)
+    plain = sliced.to_pylist()
+    assert found.to_pylist() == [
+        value if is_null is False else None for value, is_null in zip(plain, where, strict=True)
+    ]

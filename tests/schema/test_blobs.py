@@ -138,9 +138,6 @@ def test_a_struct_gets_the_size_of_its_data(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.skipif(
-    int(pa.__version__.split(".")[0]) < 26, reason="pyarrow 22 refuses the slices of this low limit"
-)
 def test_values_above_the_limit_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

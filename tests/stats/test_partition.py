@@ -273,3 +273,14 @@ def test_partition_columns_of_intervals_are_no_damage() -> None:
     for name in ("interval day", "interval year to month"):
         with pytest.raises(UnsupportedFeatureError, match=f"partition values of the type {name}"):
             parse_partition_values(texts, PrimitiveType(name))
+
+
+def test_empty_texts_of_a_slice_become_null(tmp_path: Path) -> None:
+    """A slice begins within the texts of another array, which pyarrow 22 forgot."""
+    rows = pa.table({"p": ["long one", "", "b", "", None, "cc"], "v": range(6)}).slice(1)
+    table = txlog.write(tmp_path / "t", rows, partition_by=["p"])
+    found = table.to_arrow(["p", "v"]).sort_by("v")
+    assert found.to_pylist() == [
+        {"p": value or None, "v": number}
+        for number, value in enumerate(["", "b", "", None, "cc"], 1)
+    ]

@@ -21,6 +21,15 @@ def within(numbers: pa.Array, least: int, most: int) -> pa.Array:
     return pc.if_else(fits, numbers, None)
 
 
+def nulled(values: pa.Array, where: pa.Array) -> pa.Array:
+    """Return values, with null where a condition is true or unknown.
+
+    There is one null for each value: with a single one, `if_else` of pyarrow 22 and 23 returns
+    wrong texts for slices of texts.
+    """
+    return pc.if_else(where, pa.nulls(len(values), values.type), values)
+
+
 def holds_text(kind: pa.DataType) -> bool:
     """Return whether values of an Arrow type are or contain texts."""
     if pa.types.is_nested(kind):

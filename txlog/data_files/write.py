@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
-from txlog.base.arrow import arrow_array, arrow_scalar, pc, pq
-from txlog.base.columns import gathered
+from txlog.base.arrow import arrow_array, pc, pq
+from txlog.base.columns import gathered, nulled
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError, tidied
 from txlog.base.threads import cached_property
@@ -431,7 +431,7 @@ class _Writer:
             pc.if_else(large, own, path),
             pc.replace_with_mask(offset, large, arrow_array(starts, pa.int64())),
             size,
-            pc.if_else(large, arrow_scalar(None, pa.binary()), data),
+            nulled(data, large),
         ]
         mask = blobs.is_null() if blobs.null_count else None
         return pa.StructArray.from_arrays(children, fields=list(blobs.type), mask=mask)

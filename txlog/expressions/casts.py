@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
-from txlog.base.columns import nearest_floats
+from txlog.base.columns import nearest_floats, nulled
 from txlog.base.errors import InvalidInputError
 from txlog.base.moments import DAY_US, days_of, format_date, format_moment
 from txlog.expressions.values import numbers, of_numbers, over_arrays
@@ -83,7 +83,7 @@ def _where(fits: Any, value: pa.Array) -> pa.Array:
     """Return values, with null where they do not fit."""
     if pc.all(fits).as_py() is not False:
         return value
-    return pc.if_else(fits, value, arrow_scalar(None, value.type))
+    return nulled(value, pc.invert(fits))
 
 
 # Numbers ---------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def _read(
     if pc.all(plain).as_py():
         return cast(texts)
     others = pc.invert(plain)
-    found = cast(pc.if_else(plain, texts, arrow_scalar(None, pa.string())))
+    found = cast(nulled(texts, others))
     return pc.replace_with_mask(found, others, _each(texts.filter(others), kind, read))
 
 
@@ -520,10 +520,10 @@ def _read_as_number(
     """Do as `_read`, if `read` returns days or microseconds since the epoch."""
     texts = _trimmed(value)
     plain = pc.fill_null(pc.match_substring_regex(texts, pattern=usual), True)
-    found = cast(pc.if_else(plain, texts, arrow_scalar(None, pa.string())))
+    others = pc.invert(plain)
+    found = cast(nulled(texts, others))
     if pc.all(plain).as_py():
         return found
-    others = pc.invert(plain)
     whole = pa.int32() if pa.types.is_date(kind) else pa.int64()
     more = _each(texts.filter(others), whole, read)
     if not pa.types.is_date(kind):

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import nulled
 from txlog.base.errors import InvalidInputError
 from txlog.base.moments import DAY_US
 from txlog.expressions.casts import cast_value
@@ -349,7 +350,7 @@ def _date_format(value: pa.Array, pattern: str, kind: pa.DataType) -> Any:
             padded = pc.if_else(late, signed, padded)
         parts.append(padded)
     joined = pc.binary_join_element_wise(*parts, "") if parts else pa.repeat("", len(value))
-    return pc.if_else(pc.is_null(value), None, joined).cast(kind)
+    return nulled(joined, pc.is_null(value)).cast(kind)
 
 
 # The table -------------------------------------------------------------------------------------

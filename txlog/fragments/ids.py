@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from txlog.actions.table import DomainMetadata, Protocol
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
-from txlog.base.columns import flat
+from txlog.base.columns import flat, nulled
 from txlog.base.errors import LogCorruptError
 from txlog.base.text_bytes import WORD_BYTES, text_bytes, words_of
 from txlog.base.thresholds import Threshold
@@ -137,7 +137,7 @@ def tagged_ids(files: pa.Table) -> pa.Array:
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.int64())
     valid = pc.fill_null(pc.match_substring_regex(texts, _ID_TEXT), False)
-    ids = pc.cast(pc.if_else(valid, texts, None), pa.int64())
+    ids = pc.cast(nulled(texts, pc.invert(valid)), pa.int64())
     return pc.if_else(pc.less(ids, PROVISIONAL), ids, None)
 
 

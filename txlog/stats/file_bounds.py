@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import MOST_ROWS, Path
 from txlog.base.arrow import arrow_array, pc
-from txlog.base.columns import flat, within
+from txlog.base.columns import flat, nulled, within
 from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_type
 from txlog.schema.casts import Reading, reading
@@ -72,7 +72,7 @@ def without_contradictions(low: pa.Array, high: pa.Array, nulls: pa.Array) -> Co
     wrong = pc.fill_null(pc.greater(low, high), False)
     if not pc.any(wrong).as_py():
         return ColumnBounds(low, high, nulls)
-    return ColumnBounds(pc.if_else(wrong, None, low), pc.if_else(wrong, None, high), nulls)
+    return ColumnBounds(nulled(low, wrong), nulled(high, wrong), nulls)
 
 
 Reader = Callable[[Any], Any]
@@ -280,7 +280,7 @@ def loose_floats(low: pa.Array) -> pa.Array:
 
 def without_cut(high: pa.Array) -> pa.Array:
     """Return upper bounds, null for strings that end with U+FFFD, an old mark of truncation."""
-    return pc.if_else(pc.ends_with(high, "\ufffd"), None, high)
+    return nulled(high, pc.ends_with(high, "\ufffd"))
 
 
 def _loose_decimals(bounds: pa.Array, kind: DecimalType, *, up: bool) -> pa.Array:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
-from txlog.base.columns import flat
+from txlog.base.columns import flat, nulled
 from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.base.moments import format_date, format_moment
 from txlog.schema.arrow import arrow_type
@@ -149,7 +149,7 @@ def is_emptied(kind: DataType) -> bool:
 def without_empty(values: pa.Array) -> pa.Array:
     """Return texts or bytes with null for each empty one, as the log holds partition values."""
     empty = pc.equal(pc.binary_length(values), 0)
-    return pc.if_else(empty, None, values) if pc.any(empty).as_py() else values
+    return nulled(values, empty) if pc.any(empty).as_py() else values
 
 
 def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:

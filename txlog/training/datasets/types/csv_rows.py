@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import nulled
 from txlog.base.errors import SchemaMismatchError, UnsupportedFeatureError
 from txlog.training.datasets.limits import Limits
 
@@ -305,7 +306,7 @@ def _as_fields(values: pa.Array, name: str) -> pa.Array:
             arrow_array((offsets - offsets[0]).astype(np.int32)), pc.fill_null(texts, "")
         )
         joined = pc.binary_join(lists, ";")
-        values = pc.if_else(pc.is_null(values), arrow_scalar(None, pa.string()), joined)
+        values = nulled(joined, pc.is_null(values))
         kind = pa.string()
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     texts = _as_texts(values, name)
