@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,32 +12,31 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array
 from txlog.base.errors import SchemaMismatchError, not_installed, reason_of
 from txlog.base.threads import map_ahead
 from txlog.base.thresholds import Threshold
 from txlog.extend import is_litter
-from txlog.training.datasets.formats.image_folder import labelled, unique_name
+from txlog.training.datasets.formats.image_folder import labelled
 from txlog.training.datasets.formats.samples import Places, as_contents
-from txlog.training.datasets.limits import Limits, fault_of_step
+from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, refused
-from txlog.training.datasets.types.archive import member_content, opened_zip, write_zip
+from txlog.training.datasets.types.archive import member_content, opened_zip
 from txlog.training.datasets.types.base import (
     ObjectFiles,
     Parts,
     Rows,
     content_batches,
-    require_options,
 )
-from txlog.training.datasets.types.csv_rows import csv_bytes
+from txlog.training.datasets.types.labelled import (
+    EXAMPLES,
+    build_examples,
+    label_of,
+    require_names,
+)
 from txlog.training.datasets.types.text_intent import (
     LABELS,
     LabelCounts,
     column_of,
-    distinct,
-    first_seen,
-    label_ids,
-    labels_table,
     normalized,
 )
 
@@ -97,17 +95,7 @@ class ImageClass:
             pa.field("format", pa.string(), nullable=False),
         ]
     )
-    training: Mapping[str, pa.Schema | None] = {
-        "examples": pa.schema(
-            [
-                ("filename", pa.string()),
-                ("label_id", pa.int32()),
-                ("content", pa.binary()),
-                ("uri", pa.string()),
-            ]
-        ),
-        "labels": LABELS,
-    }
+    training: Mapping[str, pa.Schema | None] = {"examples": EXAMPLES, "labels": LABELS}
 
     def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
         """Yield images, ordered by label and name."""
@@ -135,23 +123,7 @@ class ImageClass:
         `labels.csv`, and the images in `examples/`. A second image with the same name is called
         `name-2`.
         """
-        require_options(options, {})
-        labels = distinct(rows.map(partial(first_seen, "label"), ["label"], of_all=True))
-        columns = ["filename", "label", "content", "uri"]
-        if out.form == "csv":
-            count = write_examples(rows, out, labels, columns, _content)
-        else:
-            count = out.write("examples", rows, partial(_numbered, labels), columns)
-            out.write_table("labels", labels_table(labels))
-        return {"numExamples": count, "numLabels": len(labels)}
-
-
-def _numbered(labels: pa.Array, batch: pa.RecordBatch) -> pa.RecordBatch:
-    numbers = label_ids(labels, batch["label"])
-    return pa.RecordBatch.from_arrays(
-        [batch["filename"], numbers, batch["content"], batch["uri"]],
-        schema=ImageClass.training["examples"],
-    )
+        return build_examples(rows, out, options, _content)
 
 
 # The content of a source -----------------------------------------------------------------------
@@ -173,7 +145,7 @@ def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
         ):
             _require_size(file.name, file.size, limits)
             where = f"{file.name} in {source.name}"
-            label = _label(label, file.name, source.name, limits)
+            label = label_of(label, file.name, source.name, limits)
             yield _Raw(label, filename, where, file.size, file.content)
         return
     (file,) = source.files
@@ -183,7 +155,7 @@ def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
             _require_size(member.filename, member.file_size, limits)
             content = member_content(archive, member, file)
             where = f"{member.filename} in {file.name}"
-            label = _label(label, member.filename, file.name, limits)
+            label = label_of(label, member.filename, file.name, limits)
             yield _Raw(label, filename, where, len(content), partial(bytes, content))
 
 
@@ -211,14 +183,6 @@ def _by_folder(named: Iterable[tuple[str, Named]], where: str) -> Iterator[tuple
         raise SchemaMismatchError(reason=f"{where} has no image")
 
 
-def _label(label: str, name: str, where: str, limits: Limits) -> str:
-    """Return the label of a file in its normal form; raise if it is no name."""
-    label = unicodedata.normalize("NFC", label.strip())
-    if wrong := fault_of_step(label, limits.name_bytes):
-        raise SchemaMismatchError(reason=f"the label of {name!r} in {where} {wrong}")
-    return label
-
-
 def _require_size(name: str, size: int, limits: Limits) -> None:
     if size > limits.image_bytes:
         raise refused(f"the image {name!r} has {size} bytes, {limits.image_bytes} are allowed")
@@ -236,12 +200,7 @@ def _of_columns(
     for row, (name, label) in enumerate(zip(names, labels, strict=True)):
         place = f"row {first + row} of {where}"
         filename = name.rpartition("/")[2] if named == "path" else name
-        for column, text in ((named, filename), ("label", label)):
-            wrong = fault_of_step(text, limits.name_bytes)
-            if wrong:
-                raise SchemaMismatchError(
-                    field=column, reason=f"{place}: the name {text[:100]!r} {wrong}"
-                )
+        require_names({named: filename, "label": label}, place, limits)
         content = contents[row].as_buffer()
         _require_size(filename, content.size, limits)
         yield _Raw(label, filename, place, content.size, content.to_pybytes)
@@ -301,47 +260,6 @@ def _decoded(raw: _Raw, content: bytes, limits: Limits) -> tuple[int, int, str]:
     except Exception as error:  # Pillow raises errors of any class for other bytes.
         raise unfit(f"is not a readable image: {reason_of(error)}") from error
     return width, height, kind
-
-
-# As one zip ------------------------------------------------------------------------------------
-
-
-def write_examples(
-    rows: Rows,
-    out: Parts,
-    labels: pa.Array,
-    columns: list[str],
-    content_of: Callable[[pa.BinaryScalar, str | None, Rows], bytes | Iterator[bytes]],
-) -> int:
-    """Write `examples.zip`, and return how many files are in `examples/` there.
-
-    Parameters
-    ----------
-    content_of
-        A function that returns the content of a row, or its chunks, by its `content` and `uri`.
-    """
-    names: list[str] = []
-    seen: dict[str, int] = {}
-    numbers = []
-    for batch in rows.batches(["filename", "label"]):
-        names += [unique_name(name, seen) for name in batch["filename"].to_pylist()]
-        numbers.append(label_ids(labels, batch["label"]))
-    listed = pa.Table.from_arrays(
-        [arrow_array(names, pa.string()), pa.chunked_array(numbers, pa.int32())],
-        names=["filename", "label_id"],
-    )
-
-    def members() -> Iterator[tuple[str, bytes | Iterator[bytes]]]:
-        yield "examples.csv", b"".join(map(csv_bytes, listed.to_batches()))
-        yield "labels.csv", b"".join(map(csv_bytes, labels_table(labels).to_batches()))
-        following = iter(names)
-        for batch in rows.batches(columns):
-            for content, uri in zip(batch["content"], batch["uri"].to_pylist(), strict=True):
-                yield f"examples/{next(following)}", content_of(content, uri, rows)
-
-    with out.open_file("examples.zip", len(names)) as sink:
-        write_zip(sink, members())
-    return len(names)
 
 
 def _content(content: pa.BinaryScalar, uri: str | None, rows: Rows) -> bytes:

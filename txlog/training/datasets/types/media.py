@@ -5,7 +5,6 @@ No codec is needed: the headers of containers say what they have (`containers`).
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from txlog.training.datasets.containers import ENDINGS, read_header
 from txlog.training.datasets.containers.ranges import Header
 from txlog.training.datasets.formats.image_folder import labelled
 from txlog.training.datasets.formats.samples import Places, as_contents
-from txlog.training.datasets.limits import Limits, fault_of_step
+from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, SourceFile, spooled
 from txlog.training.datasets.types.archive import member_chunks, opened_zip
 from txlog.training.datasets.types.base import (
@@ -32,18 +31,18 @@ from txlog.training.datasets.types.base import (
     Parts,
     Rows,
     content_batches,
-    require_options,
 )
-from txlog.training.datasets.types.image_class import write_examples
+from txlog.training.datasets.types.labelled import (
+    EXAMPLES,
+    build_examples,
+    label_of,
+    require_names,
+)
 from txlog.training.datasets.types.text_intent import (
     LABELS,
     LabelCounts,
     as_type,
     column_of,
-    distinct,
-    first_seen,
-    label_ids,
-    labels_table,
     normalized,
 )
 
@@ -59,14 +58,6 @@ _FILE = (
     pa.field("size", pa.int64(), nullable=False),
     pa.field("format", pa.string(), nullable=False),
     ("duration_ms", pa.int64()),
-)
-_EXAMPLES = pa.schema(
-    [
-        ("filename", pa.string()),
-        ("label_id", pa.int32()),
-        ("content", pa.binary()),
-        ("uri", pa.string()),
-    ]
 )
 _WITH_PICTURES = ("MP4", "MOV", "WEBM", "MATROSKA")
 
@@ -87,7 +78,7 @@ class _Media:
     version = 1
     aliases: tuple[str, ...] = ()
     as_rows = True
-    training: Mapping[str, pa.Schema | None] = {"examples": _EXAMPLES, "labels": LABELS}
+    training: Mapping[str, pa.Schema | None] = {"examples": EXAMPLES, "labels": LABELS}
     ingestion: ClassVar[pa.Schema]
     _what: ClassVar[str]  # A file, in messages.
     _endings: ClassVar[tuple[str, ...]]  # Without a dot.
@@ -106,15 +97,7 @@ class _Media:
 
         An example without a label has no number. The form `csv` is one zip, as of IMAGE_CLASS.
         """
-        require_options(options, {})
-        labels = distinct(rows.map(partial(first_seen, "label"), ["label"], of_all=True))
-        columns = ["filename", "label", "content", "uri"]
-        if out.form == "csv":
-            count = write_examples(rows, out, labels, columns, _content)
-        else:
-            count = out.write("examples", rows, partial(_numbered, labels), columns)
-            out.write_table("labels", labels_table(labels))
-        return {"numExamples": count, "numLabels": len(labels)}
+        return build_examples(rows, out, options, _content)
 
     def _facts(self, header: Header, where: str) -> dict[str, object]:
         """Return the columns of the type for a header; raise if it has not what the type needs."""
@@ -160,8 +143,8 @@ class _Media:
             for label, filename, file in named or self._by_folder(
                 ((file.name, file) for file in kept), source.name
             ):
-                label_ = _label(label, file.name, source.name, limits)
-                yield _Raw(label_, filename, f"{file.name} in {source.name}", file.seekable)
+                known = label_of(label, file.name, source.name, limits) if label else None
+                yield _Raw(known, filename, f"{file.name} in {source.name}", file.seekable)
             return
         (file,) = source.files
         if not file.name.lower().endswith(".zip"):
@@ -171,7 +154,7 @@ class _Media:
             found = ((one.filename, one) for one in members if not is_litter(one.filename))
             for label, filename, member in self._by_folder(found, file.name):
                 yield _Raw(
-                    _label(label, member.filename, file.name, limits),
+                    label_of(label, member.filename, file.name, limits) if label else None,
                     filename,
                     f"{member.filename} in {file.name}",
                     partial(_unpacked, archive, member, file),
@@ -221,11 +204,7 @@ class _Media:
         for row, (name, label) in enumerate(zip(names, labels, strict=True)):
             place = f"row {first + row} of {where}"
             filename = name.rpartition("/")[2] if named == "path" else name
-            for column, text in ((named, filename), ("label", label)):
-                if text is not None and (wrong := fault_of_step(text, limits.name_bytes)):
-                    raise SchemaMismatchError(
-                        field=column, reason=f"{place}: the name {text[:100]!r} {wrong}"
-                    )
+            require_names({named: filename, "label": label}, place, limits)
             yield _Raw(label, filename, place, partial(_in_memory, contents[row]))
 
 
@@ -268,16 +247,6 @@ class Video(_Media):
         return {"width": header.width, "height": header.height}
 
 
-def _label(label: str, name: str, where: str, limits: Limits) -> str | None:
-    """Return the label of a file in its normal form, None for ""; raise if it is no name."""
-    if not label:
-        return None
-    label = unicodedata.normalize("NFC", label.strip())
-    if wrong := fault_of_step(label, limits.name_bytes):
-        raise SchemaMismatchError(reason=f"the label of {name!r} in {where} {wrong}")
-    return label
-
-
 def _unpacked(archive: ZipFile, member: ZipInfo, file: SourceFile) -> AbstractContextManager[Any]:
     return spooled(member_chunks(archive, member, file))
 
@@ -291,13 +260,6 @@ def _chunks(file: Any, seen: Callable[[bytes], None]) -> Iterator[bytes]:
     while chunk := file.read(_CHUNK_BYTES):
         seen(chunk)
         yield chunk
-
-
-def _numbered(labels: pa.Array, batch: pa.RecordBatch) -> pa.RecordBatch:
-    numbers = label_ids(labels, batch["label"])
-    return pa.RecordBatch.from_arrays(
-        [batch["filename"], numbers, batch["content"], batch["uri"]], schema=_EXAMPLES
-    )
 
 
 def _content(content: pa.Scalar, uri: str | None, rows: Rows) -> Iterator[bytes]:
