@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from txlog.scan.plan import plan_fragments
     from txlog.scan.read import FragmentReader, read_fragment
     from txlog.scan.read_plan import ReadPlan, chosen_columns
+    from txlog.schema.blobs import is_arrow_blob
     from txlog.schema.json import parse_schema
     from txlog.schema.types import (
         ArrayType,
@@ -141,6 +142,7 @@ __all__ = [
     "execute",
     "far_table_above",
     "folders_in",
+    "is_arrow_blob",
     "is_far",
     "is_litter",
     "is_older",
@@ -236,6 +238,7 @@ _HOMES = {
     "map_many": "store.base",
     "Packs": "scan.blobs",
     "blobs_of": "scan.blobs",
+    "is_arrow_blob": "schema.blobs",
     "missing_files": "scan.given",
     "name_in": "store.places",
     "open_snapshot": "table.seam",

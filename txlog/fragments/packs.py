@@ -34,13 +34,13 @@ class Head(NamedTuple):
 
 
 def head_of(value: Collection[int] | memoryview | pa.Buffer) -> bytes:
-    """Return what is before a value in a pack."""
+    """Return the bytes that stand before a value in a pack, with its checksum and its length."""
     view = memoryview(value)  # type: ignore[arg-type]  # Arrow's buffers are buffers.
     return _HEAD.pack(_MAGIC, zlib.crc32(view), view.nbytes)
 
 
 def parse_head(data: bytes) -> Head | None:
-    """Return what the bytes before a value say; None if no value follows them."""
+    """Return the checksum and the length in such bytes; None if these are other bytes."""
     if len(data) != HEAD_BYTES:
         return None
     magic, crc, size = _HEAD.unpack(data)

@@ -207,7 +207,7 @@ def fixed_rows(
 
 
 def misfit(column: StructField) -> str:
-    """Return what is wrong with a value that `fixed_rows` refuses."""
+    """Return the fault of a value that `fixed_rows` refuses, as a part of a sentence."""
     kind = str(_fixed_field(column, arrow_field(column)).type)
     wrong = ["a list has another length"] if "fixed_size_list" in kind else []
     return " or ".join([*wrong, *(["a number is no half float"] if "halffloat" in kind else [])])

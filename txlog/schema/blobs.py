@@ -1,4 +1,4 @@
-"""Blob columns: binary values, of which the large ones are in files of their own. Pure.
+"""Blob columns: binary values. The large ones are in files of their own. Pure.
 
 Rules: spec/blobs.md. Delta has no such type. A blob column is a struct (`BLOB`), and the metadata
 of its field says above which size a value leaves the row (`ABOVE`). Other engines keep both.

@@ -28,7 +28,7 @@ def network_disk(path: str) -> str | None:
 
 
 def network_type(path: str, mounts: str) -> str | None:
-    """Return what `network_disk` does, for an absolute path and a table of mounts. Pure.
+    """Return the type of a network disk on which a path is, from a table of mounts, or None. Pure.
 
     Each line has a device, a folder and a type. Of several mounts on a folder the last one counts.
     """

@@ -363,7 +363,7 @@ def _task(
 def find_work(
     context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
 ) -> tuple[FindTask, DataFrame]:
-    """Return what tasks need to find the source rows of a merge that make rows at fault.
+    """Return a task and a frame, which find the rows of a merge's source that make wrong rows.
 
     The frame also has the values before they are cast, in columns of their own. A value that Spark
     cannot cast is null in the new row.

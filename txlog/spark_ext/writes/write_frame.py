@@ -56,11 +56,12 @@ from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.write import discard_files
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
+from txlog.schema.blobs import BLOB
 from txlog.spark_ext.answers import answered, unpacked
 from txlog.spark_ext.engine import before_commit, map_in_arrow, not_fitting
 from txlog.spark_ext.names import placed
 from txlog.spark_ext.session_settings import with_settings
-from txlog.spark_ext.spark_types import neutral
+from txlog.spark_ext.spark_types import neutral, spark_schema
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.own_reads import version_read
 from txlog.spark_ext.writes.target import commit_files, kept_of, plan_target, with_refused
@@ -488,10 +489,7 @@ def _is_stored(value: Column, have: DataType, want: DataType) -> Column:
 
 def _is_blob(kind: StructType) -> bool:
     """Return whether a type is that of blob columns."""
-    return [(one.name, one.dataType.simpleString()) for one in kind.fields] == _BLOB
-
-
-_BLOB = [("path", "string"), ("offset", "bigint"), ("size", "bigint"), ("data", "binary")]
+    return kind.simpleString() == spark_schema(BLOB).simpleString()
 
 
 def _as_blob(value: Column) -> Column:

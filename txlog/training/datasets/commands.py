@@ -168,12 +168,12 @@ def require_free_name(state: LedgerState, name: str, but: int | None = None) -> 
     AlreadyExistsError
         The error names this data set.
     """
-    for one in state.datasets.values():
-        if one.name == name and not one.deleted and one.dataset_id != but:
-            raise AlreadyExistsError(
-                reason=f"there is a data set {name!r} already, with the id {one.dataset_id}",
-                remedy="Choose another name, or update that data set",
-            )
+    one = state.live(name)
+    if one is not None and one.dataset_id != but:
+        raise AlreadyExistsError(
+            reason=f"there is a data set {name!r} already, with the id {one.dataset_id}",
+            remedy="Choose another name, or update that data set",
+        )
 
 
 def _created(state: LedgerState, command: Create) -> Decided | None:

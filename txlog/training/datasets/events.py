@@ -130,6 +130,11 @@ class LedgerState:
                     return one
         raise self.unknown(wanted)
 
+    def live(self, name: int | str) -> DatasetState | None:
+        """Return the data set of a name that is not deleted, or None."""
+        found = (one for one in self.datasets.values() if one.name == name and not one.deleted)
+        return next(found, None)
+
     def _deleted(self, name: int | str) -> DatasetState | None:
         """Return the first data set of a name that is deleted and not purged, or None."""
         found = (one for one in self.datasets.values() if one.deleted and not one.purged)

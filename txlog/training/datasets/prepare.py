@@ -147,7 +147,7 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return what the ledger says about an error, without the server's paths."""
+    """Return an error for the ledger, without the server's paths."""
     if isinstance(error, ProgramError):
         return Failure("program", printable(str(error)))
     if isinstance(error, TxlogError):

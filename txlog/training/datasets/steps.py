@@ -90,14 +90,10 @@ def add_step(
         require_no_number(argument, text)
     is_made = any(one.into == wanted and not one.removed for one in state.steps.values())
     input_id, given = None, wanted
-    if not is_made or any(
-        one.name == wanted and not one.deleted for one in state.datasets.values()
-    ):
+    if not is_made or state.live(wanted) is not None:
         found = state.find(wanted)
         input_id, given = found.dataset_id, found.name
-    target = next(
-        (one for one in state.datasets.values() if one.name == into and not one.deleted), None
-    )
+    target = state.live(into)
     into_id = None if target is None else target.dataset_id
     made_as = kind.name if target is None else target.type
     command = AddStep(name, str(given), input_id, into, into_id, made_as, required_run(run), rows)
@@ -178,8 +174,8 @@ def _given(state: LedgerState, step: StepState) -> int | None:
     """Return the data set on whose commits a step runs, or None if there is none yet."""
     if step.input_id is not None:
         return step.input_id
-    named = (one for one in state.datasets.values() if one.name == step.input and not one.deleted)
-    return next((one.dataset_id for one in named), None)
+    named = state.live(step.input)
+    return None if named is None else named.dataset_id
 
 
 def _commits(home: Home, state: LedgerState, step: StepState) -> list[Commit]:
@@ -320,7 +316,7 @@ def _results_up_to(results: Sequence[Commit], given: DatasetState, number: int) 
 
 
 def _failure_of(error: Exception) -> Failure:
-    """Return what the ledger says about a run: who runs programs may read their errors."""
+    """Return an error for the ledger, with its text: who runs programs may read their errors."""
     found = failure_of(error)
     if found.code != "failed":
         return found
@@ -340,9 +336,9 @@ def _into(state: LedgerState, step: StepState) -> int | None:
     if step.into_id is not None:
         return step.into_id
     app = f"{APP}{step.step_id}"
-    made = [one for one in state.datasets.values() if one.txn and one.txn[0] == app]
-    named = (one for one in state.datasets.values() if one.name == step.into and not one.deleted)
-    return next((one.dataset_id for one in (*made, *named)), None)
+    made = (one for one in state.datasets.values() if one.txn and one.txn[0] == app)
+    found = next(made, None) or state.live(step.into)
+    return None if found is None else found.dataset_id
 
 
 def _made_before(home: Home, into: DatasetState, txn: tuple[str, int]) -> Commit | None:

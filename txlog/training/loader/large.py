@@ -10,15 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog import Table
-from txlog.extend import Packs, blobs_of, context_of
+from txlog.extend import Packs, blobs_of, context_of, is_arrow_blob
 from txlog.training.loader.views import Rows
-
-_FIELDS = ("path", "offset", "size", "data")
-
-
-def is_blob_column(kind: pa.DataType) -> bool:
-    """Return whether columns of a type may be blob columns: structs of their fields."""
-    return pa.types.is_struct(kind) and tuple(one.name for one in kind) == _FIELDS
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Blobs:
 
     def require(self, kind: pa.DataType) -> None:
         """Raise if a column is no blob column."""
-        if not is_blob_column(kind):
+        if not is_arrow_blob(kind):
             raise TypeError("a blob column was expected")
 
     def prepare(self, values: pa.Array, fill: Any) -> Rows:

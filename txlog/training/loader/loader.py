@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from txlog import Table
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.base.texts import without_secrets
-from txlog.extend import Cache, CachedStore, Where, is_far
+from txlog.extend import Cache, CachedStore, Where, is_arrow_blob, is_far
 from txlog.training.loader.batches import Batch, Batches, Even, whole
 from txlog.training.loader.blocks import BlockReader, Columns
 from txlog.training.loader.choices import ClassWeights, RowFunction, with_choices
 from txlog.training.loader.epoch_plan import BlockPlan, plan_blocks, rows_of_blocks
-from txlog.training.loader.large import Blobs, is_blob_column
+from txlog.training.loader.large import Blobs
 from txlog.training.loader.order import Order, Shuffle
 from txlog.training.loader.splits import matching_names, of_part
 from txlog.training.loader.stream import Numbered, Reader, Share, stream
@@ -258,7 +258,7 @@ def _views(
         raise InvalidInputError(argument="columns", reason="at least one column was expected")
     found = {}
     for field in schema:
-        usual = Blobs() if is_blob_column(field.type) else default_view(field.type)
+        usual = Blobs() if is_arrow_blob(field.type) else default_view(field.type)
         view = views.get(field.name) or usual
         require_view(field.name, field.type, view)
         if isinstance(view, Blobs):

@@ -25,7 +25,7 @@ ENDINGS = {
 
 
 def read_header(content: IO[bytes], filename: str, where: str) -> Header:
-    """Return what the headers of a file say.
+    """Read the headers of a file.
 
     A file is recognised by its first bytes, and read by ranges: the number and size of reads are
     bounded.

@@ -10,7 +10,7 @@ _FORBIDDEN = 127  # The type of a block whose bytes look like a frame.
 
 
 def read_flac(file: Ranges, at: int) -> Header:
-    """Return what STREAMINFO says.
+    """Read STREAMINFO.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def read_flac(file: Ranges, at: int) -> Header:
 
 
 def of_stream_info(file: Ranges, info: bytes, format: str) -> Header:
-    """Return what the 34 bytes of STREAMINFO say."""
+    """Read the 34 bytes of STREAMINFO."""
     packed = int.from_bytes(info[10:18], "big")  # 20 bits, 3 bits, 5 bits, 36 bits.
     rate = file.number("samples in a second", packed >> 44)
     samples = packed & ((1 << 36) - 1)

@@ -29,7 +29,7 @@ class _Element:
 
 
 def read_matroska(file: Ranges) -> Header:
-    """Return what the first Info and Tracks say."""
+    """Read the first Info and Tracks."""
     top = _elements(file, 0, file.size)
     head = next(top)
     kind = _one(file, head, _DOC_TYPE)

@@ -34,7 +34,7 @@ def is_mp4(start: bytes) -> bool:
 
 
 def read_mp4(file: Ranges) -> Header:
-    """Return what the headers of the film and of its first sound and picture say."""
+    """Read the headers of the film, and of its first sound and picture."""
     film, format, has_data = None, "MOV", False
     for box in _boxes(file, 0, file.size, is_top=True):
         if box.kind == b"ftyp":

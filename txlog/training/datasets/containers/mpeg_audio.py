@@ -79,7 +79,7 @@ def after_zeros(file: Ranges, at: int) -> int:
 
 
 def read_mp3(file: Ranges, at: int) -> Header:
-    """Return what the first frame says, at a place."""
+    """Read the first frame, at a place."""
     frame = _frame(file.read(at, 4))
     if frame is None:
         raise file.unfit("is damaged: it has no frame of MPEG audio after its tags")

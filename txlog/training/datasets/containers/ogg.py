@@ -32,7 +32,7 @@ class _Page:
 
 
 def read_ogg(file: Ranges) -> Header:
-    """Return what the first and last pages say."""
+    """Read the first and last pages."""
     at, firsts = 0, []
     for _ in range(_MOST_STREAMS):
         page = _page(file, at)

@@ -17,7 +17,7 @@ def is_wav(start: bytes) -> bool:
 
 
 def read_wav(file: Ranges) -> Header:
-    """Return what the chunks `fmt`, `fact` and `data` say."""
+    """Read the chunks `fmt`, `fact` and `data`."""
     is_large = file.read(0, 4) == b"RF64"
     at = 12
     large_size = samples = None
