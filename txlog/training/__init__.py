@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from txlog.training.datasets.training_set import TrainingSet
     from txlog.training.datasets.types import register
     from txlog.training.datasets.types.base import DatasetType
-    from txlog.training.datasets.values import Code, Commit, Failure, Input, Part, Summary
+    from txlog.training.datasets.values import Access, Code, Commit, Failure, Input, Part, Summary
     from txlog.training.loader.batches import Even
     from txlog.training.loader.choices import ClassWeights, RowFunction, class_weights
     from txlog.training.loader.images import Image
@@ -84,6 +84,7 @@ _LOADER = {
     "split_where": "loader.splits",
 }
 _DATASETS = {
+    "Access": "datasets.values",
     "Code": "datasets.values",
     "Commit": "datasets.values",
     "Dataset": "datasets.dataset",
@@ -125,6 +126,7 @@ _SERVICE = {
 }
 
 __all__ = [
+    "Access",
     "AccessError",
     "Authenticator",
     "Blobs",

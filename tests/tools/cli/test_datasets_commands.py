@@ -42,6 +42,20 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(tmp_path, capsys)
 
 
+def test_who_did_it_and_who_may(shell: Shell, tmp_path: Path) -> None:
+    shell("create", "intents", str(tmp_path / "1.csv"), "--type", "TEXT_INTENT")
+    shell("create", "other", str(tmp_path / "2.csv"), "--type", "TEXT_INTENT")
+    access = shell.json("share", "intents", "--reader", "ann", "--no-writer", "--owner", "bob")
+    assert access == {"owner": "bob", "readers": ["ann"], "writers": []}
+    assert shell.json("show", "intents")["access"] == access
+    assert "ann" in shell("share", "intents", "--reader", "ann", "--no-writer")
+    changes = shell.json("audit", "--dataset", "intents")
+    assert [one["action"] for one in changes] == ["committed", "created", "shared"]
+    assert orjson.loads(changes[-1]["details"]) == access
+    assert {one["dataset"] for one in shell.json("audit")} == {"intents", "other"}
+    assert "shared" in shell("audit")
+
+
 def test_steps_run_on_the_command_line(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "programs").mkdir()
     program = tmp_path / "programs" / "copy.py"

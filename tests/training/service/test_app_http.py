@@ -4,17 +4,25 @@ import json
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import SECRET, localbucket, missing, redirecting
 
+from tests.examples import examples
 from tests.training.service.servers import grpc_stub, http_client, within, write_intents
-from txlog.base.errors import DataFileError, InvalidInputError, StoreError, TxlogWarning
+from txlog.base.errors import (
+    DataFileError,
+    InvalidInputError,
+    NotFoundError,
+    StoreError,
+    TxlogWarning,
+)
 from txlog.training import (
+    Access,
     AccessError,
     Datasets,
     InlineRunner,
@@ -26,6 +34,7 @@ from txlog.training import (
     create_server,
     serve,
 )
+from txlog.training.datasets.home import os_user
 from txlog.training.service.auth import digest_of, parse_tokens
 from txlog.training.service.parts import range_of
 
@@ -239,6 +248,112 @@ def test_rights(catalog: Datasets, tmp_path: Path) -> None:
         call("ListDatasets")
 
 
+NAMES = ("ann", "bob", "eve")
+LISTS = st.none() | st.lists(st.sampled_from(NAMES), unique=True, max_size=3)
+
+
+@pytest.mark.spec("DST-67", "DST-22")
+@settings(max_examples=examples(40), deadline=None)
+@given(readers=LISTS, writers=LISTS, owner=st.sampled_from(NAMES))
+def test_owners_decide_who_reads_and_who_writes(
+    shared: tuple[Datasets, Any], readers: Any, writers: Any, owner: str
+) -> None:
+    catalog, client = shared
+    mine = {"readers": readers, "writers": writers, "owner": owner}
+    before = catalog.dataset("intents").access.owner
+    for who in NAMES:  # Whoever is not the owner is refused.
+        answer = client.put("/v1/datasets/intents/access", json=mine, headers=bearer(who))
+        assert answer.status_code == (200 if who == before else 403), answer.text
+        if who == before:
+            break
+    for who in NAMES:
+        named = {owner, *(writers or ()), *(readers or ())}
+        reads = readers is None or who in named
+        writes = who == owner or (reads if writers is None else who in writers)
+        read = client.get("/v1/datasets/intents", headers=bearer(who))
+        assert read.status_code == (200 if reads else 403)
+        hidden = client.post("/v1/datasets/1/commits/1:hide", headers=bearer(who))
+        assert hidden.status_code == (204 if writes else 403)
+        listed = client.get("/v1/datasets", headers=bearer(who)).json()["datasets"]
+        page = client.get("/", headers=bearer(who)).text
+        audit = client.get("/v1/audit", headers=bearer(who)).json()["changes"]
+        assert [one["name"] for one in listed] == (["intents"] if reads else [])
+        assert ("Commits of intents" in page) == bool(audit) == reads
+        lineage = client.get("/v1/datasets/1/commits/1/lineage", headers=bearer(who))
+        assert lineage.status_code == (200 if reads else 403)
+        if not writes:
+            refused = (hidden if reads else read).json()["detail"]
+            assert f"{who!r} may not {'change' if reads else 'read'}" in refused
+            assert f"belongs to {owner!r}" in refused
+    for answer in (
+        client.get("/v1/datasets/intents", headers=bearer("root")),
+        client.post("/v1/datasets/1/commits/1:show", headers=bearer("root")),
+    ):
+        assert answer.is_success
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Datasets, Any]:
+    place: Path = tmp_path_factory.mktemp("shared")
+    write_intents(place / "in/1.csv", 20, 4)
+    known = tokens(place, root=("admin", None), **dict.fromkeys(NAMES, ("write", None)))
+    catalog = Datasets(place / "root", sources={"in": place / "in"}, runner=InlineRunner())
+    client = within(create_app(catalog, known))
+    made = {"name": "intents", "type": "TEXT_INTENT", "source": "in/1.csv"}
+    assert client.post("/v1/datasets", json=made, headers=bearer("ann")).status_code == 201
+    return catalog, client
+
+
+@pytest.mark.spec("DST-67")
+def test_a_data_set_of_somebody_else_is_refused_at_each_door(
+    catalog: Datasets, tmp_path: Path
+) -> None:
+    known = tokens(tmp_path, ann=("write", None), bob=("read", None), eve=("write", ["other"]))
+    ann = catalog.acting_as("ann").create("hers", "TEXT_INTENT", "in/1.csv")
+    assert ann.access.owner == "ann"
+    ann.share(readers=[])
+    with (
+        http_client(catalog, "token of ann", authenticator=known) as hers,
+        http_client(catalog, "token of bob", authenticator=known) as his,
+        http_client(catalog, "token of eve", authenticator=known) as another,
+    ):
+        with pytest.raises(AccessError, match=r"'bob' may not read .* belongs to 'ann'"):
+            his.dataset("hers")
+        with pytest.raises(NotFoundError, match="the token does not allow it"):
+            another.dataset("hers")  # A token for other data sets does not learn of it.
+        found = hers.dataset("hers")
+        assert found.share(readers=["bob"], writers=[]) == found.access
+        assert his.dataset("hers").commits() == found.commits()
+        with pytest.raises(AccessError, match="has the right 'read'"):
+            his.dataset("hers").share()
+        for door in (hers, his):
+            mine = door.audit()
+            assert mine.schema == catalog.audit().schema
+            assert mine.equals(catalog.audit())
+        assert another.audit().num_rows == 0
+        assert [one.access.owner for one in his.list()] == [os_user(), "ann"]
+        found.share(readers=[])
+    with grpc_stub(catalog, known, "token of bob") as call:
+        assert [one.name for one in call("ListDatasets")] == ["intents"]
+        with pytest.raises(Exception, match="PERMISSION_DENIED"):
+            call("GetDatasetSummary", dataset_id="2")
+    plain = within(create_app(catalog))  # Without tokens nobody is refused.
+    assert plain.get("/v1/datasets/hers").status_code == 200
+    assert plain.put("/v1/datasets/hers/access", json={"readers": None}).status_code == 422
+
+
+def test_a_list_of_users_that_is_none(catalog: Datasets) -> None:
+    made = catalog.dataset("intents")
+    for wrong in ("ann", [""], ["a\nb"], [1], 3, [f"u{n}" for n in range(1001)]):
+        with pytest.raises(InvalidInputError):
+            made.share(readers=cast(Any, wrong))
+        with pytest.raises(InvalidInputError):
+            made.share(writers=cast(Any, wrong))
+    with pytest.raises(InvalidInputError):
+        made.share(owner=" ")
+    assert made.access == Access(os_user())
+
+
 def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     known = tokens(tmp_path, a=("read", None))
     assert known.authenticate("token of a").right == "read"
@@ -419,7 +534,7 @@ def test_the_page(catalog: Datasets) -> None:
 
 def test_the_description(catalog: Datasets) -> None:
     found = within(create_app(catalog)).get("/openapi.json").json()
-    assert len(found["paths"]) == 18
+    assert len(found["paths"]) == 20
     for path, methods in found["paths"].items():
         for method, about in methods.items():
             assert about.get("description"), (method, path)

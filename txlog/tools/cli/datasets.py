@@ -267,6 +267,57 @@ def lineage(
 
 
 @datasets.command()
+def audit(
+    root: Root,
+    dataset: Annotated[str | None, typer.Option(help="Only this data set, by its name.")] = None,
+    json: Json = False,
+) -> None:
+    """Show who changed what, in the order of time."""
+    found = _datasets(root).audit()
+    rows = [one for one in as_rows(found) if dataset in (None, one["dataset"])]
+    print_rows(f"Changes of {dataset or root}", rows, json, names=found.schema.names)
+
+
+@datasets.command()
+def share(
+    root: Root,
+    name: Name,
+    reader: Annotated[
+        list[str] | None, typer.Option(help="A token that may read it; may be repeated.")
+    ] = None,
+    writer: Annotated[
+        list[str] | None, typer.Option(help="A token that may change it; may be repeated.")
+    ] = None,
+    no_reader: Annotated[
+        bool, typer.Option("--no-reader", help="Nobody else may read it.")
+    ] = False,
+    no_writer: Annotated[
+        bool, typer.Option("--no-writer", help="Nobody else may change it.")
+    ] = False,
+    owner: Annotated[str | None, typer.Option(help="The new owner.")] = None,
+    json: Json = False,
+) -> None:
+    """Say whose tokens may use a data set at a service. Default: all of them."""
+    access = _dataset(root, name).share(
+        readers=reader or ([] if no_reader else None),
+        writers=writer or ([] if no_writer else None),
+        owner=owner,
+    )
+    if json:
+        print_json(asdict(access))
+        return
+    rows = [
+        {"who": who, "names": "all" if names is None else ", ".join(names)}
+        for who, names in (
+            ("owner", (access.owner or "",)),
+            ("readers", access.readers),
+            ("writers", access.writers),
+        )
+    ]
+    print_rows(f"Access to {name}", rows, json=False)
+
+
+@datasets.command()
 def tag(
     root: Root,
     name: Name,

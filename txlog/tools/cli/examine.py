@@ -313,6 +313,8 @@ EXAMPLES = {
     "datasets export": "datasets export sets intents HASH --to shards",
     "datasets diff": "datasets diff sets intents 1 2",
     "datasets lineage": "datasets lineage sets intents 2",
+    "datasets audit": "datasets audit sets --dataset intents",
+    "datasets share": "datasets share sets intents --reader julia --no-writer",
     "datasets tag": "datasets tag sets intents november 2",
     "datasets hide": "datasets hide sets intents 2",
     "datasets unhide": "datasets unhide sets intents 2",

@@ -26,7 +26,7 @@ AUDIT = pa.schema(
     ]
 )
 _ASKED_FOR = frozenset(
-    {"created", "deleted", "undeleted", "purged", "hidden", "shown", "tagged", "asked"}
+    {"created", "deleted", "undeleted", "purged", "hidden", "shown", "tagged", "asked", "shared"}
     | {"step_added", "step_removed"}
 )
 _COLUMNS = frozenset({"id", "user", "client", "commit", "hash", "picked", "uuid"})

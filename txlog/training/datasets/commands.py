@@ -20,7 +20,7 @@ from txlog.training.datasets.step_state import (
     StepCommand,
     decide_step,
 )
-from txlog.training.datasets.values import Asked, Claim, Failure, Part, require_same_request
+from txlog.training.datasets.values import Access, Asked, Claim, Failure, Part, require_same_request
 
 SWEEP_MS = 24 * 3600 * 1000
 """The time between two sweeps, and the age of what they delete."""
@@ -60,6 +60,14 @@ class Tag:
     dataset_id: int
     name: str
     target: int | str | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """Say who may use a data set at a service."""
+
+    dataset_id: int
+    access: Access
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ class Clear:
     """Begin to delete the objects that were set aside, and that nothing refers to."""
 
 
-Command = Create | Mark | Tag | Ask | ClaimSet | Finish | Sweep | Clear | StepCommand
+Command = Create | Mark | Tag | Share | Ask | ClaimSet | Finish | Sweep | Clear | StepCommand
 Decided = tuple[str, dict[str, Any]]
 
 
@@ -130,6 +138,8 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
             return _marked(state, command)
         case Tag():
             return _tagged(state, command)
+        case Share():
+            return _shared(state, command)
         case Ask():
             return _asked(state, command)
         case ClaimSet():
@@ -232,6 +242,17 @@ def _tagged(state: LedgerState, command: Tag) -> Decided | None:
         return None
     field_name = "commit" if isinstance(command.target, int) else "hash"
     return "tagged", {"id": dataset.dataset_id, "name": command.name, field_name: command.target}
+
+
+def _shared(state: LedgerState, command: Share) -> Decided | None:
+    dataset, access = state.dataset(command.dataset_id), command.access
+    if dataset.access == access:
+        return None
+    readers, writers = (
+        None if names is None else list(names) for names in (access.readers, access.writers)
+    )
+    facts = {"owner": access.owner, "readers": readers, "writers": writers}
+    return "shared", {"id": dataset.dataset_id, **facts}
 
 
 def _asked(state: LedgerState, command: Ask) -> Decided | None:

@@ -17,19 +17,24 @@ from txlog.base.errors import (
 )
 from txlog.base.moments import require_duration
 from txlog.extend import SchemaMode, require_app_version
-from txlog.training.datasets.commands import Ask, Mark, Tag
+from txlog.training.datasets.commands import Ask, Mark, Share, Tag
 from txlog.training.datasets.commits import digest_of
 from txlog.training.datasets.diff import Diff
 from txlog.training.datasets.events import DatasetState
 from txlog.training.datasets.home import Home, number_of
 from txlog.training.datasets.lifecycle import commit_request, purge_commit, purge_dataset, update
-from txlog.training.datasets.limits import Limits, require_no_number
+from txlog.training.datasets.limits import (
+    Limits,
+    require_no_number,
+    require_user,
+    require_users,
+)
 from txlog.training.datasets.lineage import Direction, Graph, node_of, trace
 from txlog.training.datasets.prepare import submit
 from txlog.training.datasets.training_set import TrainingSet, ask, pick, with_where
 from txlog.training.datasets.types import stores_objects, type_of
 from txlog.training.datasets.types.base import type_key
-from txlog.training.datasets.values import FORMS, WHERE, Code, Commit, Summary
+from txlog.training.datasets.values import FORMS, WHERE, Access, Code, Commit, Summary
 
 if TYPE_CHECKING:
     from txlog import Table
@@ -62,6 +67,52 @@ class Dataset:
     def name(self) -> str:
         """The name."""
         return self._state().name
+
+    # Access ---------------------------------------------------------------------------------
+
+    @property
+    def access(self) -> Access:
+        """Who may use it at a service with tokens."""
+        return self._home.ledger.state().datasets[self.dataset_id].access
+
+    def share(
+        self,
+        *,
+        readers: Sequence[str] | None = None,
+        writers: Sequence[str] | None = None,
+        owner: str | None = None,
+    ) -> Access:
+        """Say whose tokens may use it at a service, and return this.
+
+        It limits the service alone: who can read the folder can read all that is in it.
+
+        Parameters
+        ----------
+        readers
+            The names of tokens that may read it. None: all may. The owner and the writers may
+            always read; a token with the right `admin` may do everything.
+        writers
+            The names of tokens that may change it, if their right is `write`. None: all that may
+            read it. An empty list leaves the owner alone.
+        owner
+            The new owner, who may do both, and call this at the service. None: it stays as it is,
+            at first the user who made the data set.
+
+        Raises
+        ------
+        InvalidInputError, InvalidTypeError
+            A name is none, or an argument is no list.
+        NotFoundError
+            The data set is deleted.
+        """
+        known = self._require_live().access
+        access = Access(
+            known.owner if owner is None else require_user(owner),
+            require_users("readers", readers),
+            require_users("writers", writers),
+        )
+        self._home.record(Share(self.dataset_id, access))
+        return access
 
     # Commits --------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import orjson
 from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.training.datasets.lease import Lease
 from txlog.training.datasets.step_state import STEP_EVENTS, StepState, next_steps
-from txlog.training.datasets.values import Asked, Failure, Part, State
+from txlog.training.datasets.values import Access, Asked, Failure, Part, State
 
 
 def canonical(value: Any) -> str:
@@ -80,6 +80,7 @@ class DatasetState:
     purged_commits: frozenset[int] = frozenset()
     names: Mapping[str, int | str] = field(default_factory=dict)
     sets: Mapping[str, SetState] = field(default_factory=dict)
+    access: Access = field(default_factory=Access)
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,7 @@ def _new_dataset(event: Event) -> DatasetState:
         description=body["description"],
         created_ms=event.at_ms,
         txn=None if txn is None else (txn[0], txn[1]),
+        access=Access(owner if isinstance(owner := body.get("user"), str) else None),
     )
 
 
@@ -222,6 +224,8 @@ def _next_dataset(dataset: DatasetState, event: Event) -> DatasetState:
     match event.kind:
         case "deleted":
             return replace(dataset, deleted=True)
+        case "shared":
+            return replace(dataset, access=access_of(event.body))
         case "undeleted":
             return replace(dataset, deleted=False)
         case "hidden":
@@ -247,6 +251,14 @@ def _next_dataset(dataset: DatasetState, event: Event) -> DatasetState:
                 names[event.body["name"]] = target
             return replace(dataset, names=names)
     raise _unknown_kind(event)
+
+
+def access_of(body: Mapping[str, Any]) -> Access:
+    """Return who may use a data set, of the body of `shared`."""
+    readers, writers = (
+        None if names is None else tuple(names) for names in (body["readers"], body["writers"])
+    )
+    return Access(body["owner"], readers, writers)
 
 
 def _unknown_kind(event: Event) -> InvalidInputError:

@@ -38,7 +38,7 @@ from txlog.training.datasets.steps import (
 )
 from txlog.training.datasets.sweep import sweep_leftovers
 from txlog.training.datasets.types import type_of
-from txlog.training.datasets.values import Code, Summary, Who
+from txlog.training.datasets.values import Access, Code, Summary, Who
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,11 +137,21 @@ class Datasets:
         Columns: `time` (UTC, by the clock of the process that did it), `user` and `client` (null if
         unknown), `action`, `dataset_id`, `dataset` (the name), `commit`, `training_set` (the hash)
         and `details` (JSON). Actions are `committed`, and those of the ledger that somebody asked
-        for: `created`, `deleted`, `undeleted`, `purged`, `hidden`, `shown`, `tagged`, `asked`,
-        `step_added` and `step_removed`, whose data set is the input.
+        for: `created`, `deleted`, `undeleted`, `purged`, `hidden`, `shown`, `tagged`, `shared`,
+        `asked`, `step_added` and `step_removed`, whose data set is the input.
         Commits of a data set that is purged as a whole are gone.
         """
         return audit_of(self._home)
+
+    def access(self) -> Mapping[int, tuple[str, Access]]:
+        """Return the name of each data set and who may use it at a service, by number.
+
+        Deleted and purged data sets are included.
+        """
+        return {
+            number: (one.name, one.access)
+            for number, one in self._home.ledger.state().datasets.items()
+        }
 
     def create(
         self,

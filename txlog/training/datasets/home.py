@@ -210,6 +210,7 @@ class Home:
             commits=tuple(commits),
             names=dict(state.names),
             deleted=state.deleted,
+            access=state.access,
         )
 
     def training_set(self, state: DatasetState, one: SetState) -> TrainingSet:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError, require_whole
@@ -11,6 +11,7 @@ from txlog.base.errors import InvalidInputError, InvalidTypeError, require_whole
 _MiB = 1 << 20
 _GiB = 1 << 30
 _USER_LETTERS = 255  # The most characters of the name of a user.
+_USERS = 1000  # The most users that one list names.
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,32 @@ def require_user(user: object) -> str:
     if wrong is not None:
         raise InvalidInputError(argument="user", reason=f"the name {user[:100]!r} {wrong}")
     return user
+
+
+def require_users(argument: str, users: object) -> tuple[str, ...] | None:
+    """Return the names of users, each once and in order; None for all users.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is no list of texts.
+    InvalidInputError
+        One of them is no name, as for `require_user`, or there are more than 1,000.
+    """
+    if users is None:
+        return None
+    if isinstance(users, str | bytes) or not isinstance(users, Iterable):
+        raise InvalidTypeError(
+            argument=argument,
+            reason=f"a list of names was expected, not {type(users).__name__}",
+            remedy=f'Write {argument}=["ann"]',
+        )
+    found = tuple(sorted({require_user(one) for one in users}))
+    if len(found) > _USERS:
+        raise InvalidInputError(
+            argument=argument, reason=f"{len(found)} names were given, {_USERS} are allowed"
+        )
+    return found
 
 
 def require_no_number(argument: str, name: str) -> None:

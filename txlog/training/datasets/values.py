@@ -69,6 +69,26 @@ NOBODY = Who()
 
 
 @dataclass(frozen=True)
+class Access:
+    """Who may use a data set at a service with tokens. A folder itself asks nobody."""
+
+    __pydantic_config__ = ANSWERED
+    owner: str | None = None  # Who made it, unless it was given to somebody else.
+    readers: tuple[str, ...] | None = None  # Names of tokens; None: all.
+    writers: tuple[str, ...] | None = None  # They may read, too; None: all who may read.
+
+    def may_read(self, user: str) -> bool:
+        """Return whether a user may read it. Pure."""
+        return self.readers is None or user in (self.owner, *self.readers, *(self.writers or ()))
+
+    def may_write(self, user: str) -> bool:
+        """Return whether a user may change it. Pure."""
+        if user == self.owner:
+            return True
+        return self.may_read(user) if self.writers is None else user in self.writers
+
+
+@dataclass(frozen=True)
 class Input:
     """An input of a commit: a file, a table at a version, or a commit of a data set."""
 
@@ -134,6 +154,7 @@ class Summary:
     commits: tuple[Commit, ...] = ()
     names: Mapping[str, int | str] = field(default_factory=dict)  # Of `tag`: a number or a hash.
     deleted: bool = False
+    access: Access = field(default_factory=Access)
 
     def __post_init__(self) -> None:
         freeze(self)

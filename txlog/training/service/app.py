@@ -27,7 +27,7 @@ from txlog.training.datasets.folder import Datasets
 from txlog.training.datasets.home import DAMAGED
 from txlog.training.datasets.lineage import Direction, Graph
 from txlog.training.datasets.training_set import TrainingSet
-from txlog.training.datasets.values import ONE_REQUEST, Commit, Part, Summary
+from txlog.training.datasets.values import ONE_REQUEST, Access, Commit, Part, Summary
 from txlog.training.service.answers import bounded, on_error, on_fault, on_http, on_invalid
 from txlog.training.service.auth import (
     AccessError,
@@ -37,6 +37,7 @@ from txlog.training.service.auth import (
     require_guarded,
 )
 from txlog.training.service.models import (
+    AuditModel,
     CommitRequest,
     CreateRequest,
     DiffModel,
@@ -44,6 +45,7 @@ from txlog.training.service.models import (
     PrepareRequest,
     ProblemModel,
     PurgeRequest,
+    ShareRequest,
     SummariesModel,
     TagRequest,
     TrainingSetModel,
@@ -216,6 +218,13 @@ def _add_datasets(app: FastAPI) -> None:
         page, following = who.page(datasets, limit, after, type=type, deleted=deleted)
         return SummariesModel(datasets=page, next=following)
 
+    @app.put("/v1/datasets/{dataset}/access")
+    def share(dataset: DatasetPath, body: ShareRequest, datasets: Served, who: Known) -> Access:
+        """Say whose tokens may use a data set; null: all. Its owner and `admin` may."""
+        found = who.dataset(datasets, dataset, "write")
+        who.require_share(found)
+        return found.share(readers=body.readers, writers=body.writers, owner=body.owner)
+
     @app.get("/v1/datasets/{dataset}")
     def summary(dataset: DatasetPath, datasets: Served, who: Known) -> Summary:
         """Return a data set and its commits."""
@@ -288,9 +297,9 @@ def _add_commits(app: FastAPI) -> None:
     ) -> Graph:
         """Return the sources of a commit or a training set (`up`), or its results (`down`).
 
-        It covers all data sets, so a token for some of them is refused.
+        It covers all data sets, so a token that may not read all of them is refused.
         """
-        if who.datasets is not None:
+        if len(who.seen(datasets)) < len(datasets.access()):
             raise AccessError(
                 is_known=True,
                 reason="lineage covers all data sets, and the token is not for all of them",
@@ -406,6 +415,14 @@ def _add_rest(app: FastAPI) -> None:
         """Check that the server responds and can read its folder."""
         datasets.recorded("")  # This reads only the ledger.
         return HealthModel(status="ok", version=__version__)
+
+    @app.get("/v1/audit")
+    def audit(datasets: Served, who: Known) -> AuditModel:
+        """Return the changes of the data sets that the sender may read, in the order of time."""
+        who.require("read")
+        seen = who.seen(datasets)
+        rows = datasets.audit().to_pylist()
+        return AuditModel(changes=[one for one in rows if one["dataset_id"] in seen])
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def page(datasets: Served, who: Known) -> HTMLResponse:

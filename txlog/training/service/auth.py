@@ -22,7 +22,7 @@ from txlog.training.datasets.limits import require_user
 if TYPE_CHECKING:
     from txlog.training.datasets.dataset import Dataset
     from txlog.training.datasets.folder import Datasets
-    from txlog.training.datasets.values import Summary
+    from txlog.training.datasets.values import Access, Summary
 
 _LOG = logging.getLogger("txlog.serve")
 Right = Literal["read", "write", "admin"]
@@ -69,16 +69,47 @@ class Principal:
                 remedy="Use a token with that right",
             )
 
-    def may_see(self, name: str) -> bool:
-        """Return whether a data set of this name may be used."""
-        return self.datasets is None or name in self.datasets
+    def may_see(self, name: str, access: Access | None = None) -> bool:
+        """Return whether a data set of this name may be read."""
+        if self.datasets is not None and name not in self.datasets:
+            return False
+        return access is None or not self.is_limited or access.may_read(self.name)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether owners of data sets decide what the sender may do."""
+        return self.has_token and self.right != "admin"
+
+    def seen(self, datasets: Datasets) -> frozenset[int]:
+        """Return the numbers of the data sets that may be read, with deleted and purged ones."""
+        return frozenset(number for number, one in datasets.access().items() if self.may_see(*one))
+
+    def require_share(self, found: Dataset) -> None:
+        """Raise unless the sender may say who uses a data set.
+
+        Raises
+        ------
+        AccessError
+            The sender is neither its owner nor has the right `admin`.
+        """
+        if self.is_limited and found.access.owner != self.name:
+            raise self._refused(found, "say who may use")
+
+    def _refused(self, found: Dataset, what: str) -> AccessError:
+        owner = found.access.owner
+        return AccessError(
+            is_known=True,
+            reason=f"{self.name!r} may not {what} the data set {found.name!r}"
+            + (f", which belongs to {owner!r}" if owner else ""),
+            remedy=f"Ask {owner or 'somebody with the right admin'} to share it with {self.name!r}",
+        )
 
     def dataset(
         self, datasets: Datasets, wanted: str, right: Right, *, purged: bool = False
     ) -> Dataset:
         """Return a data set by its number or name; `purged` as for `Datasets.dataset`.
 
-        A sender with rights for some data sets learns nothing about the others, not even their
+        A sender with a token for some data sets learns nothing about the others, not even their
         names.
 
         Raises
@@ -86,7 +117,7 @@ class Principal:
         NotFoundError
             There is no such data set, or the sender may not use it.
         AccessError
-            The sender lacks the right.
+            The sender lacks the right, or its owner did not share it with the sender.
         """
         self.require(right)
         try:
@@ -96,6 +127,11 @@ class Principal:
                 raise
         else:
             if self.may_see(found.name):
+                access = found.access
+                if self.is_limited and not access.may_read(self.name):
+                    raise self._refused(found, "read")
+                if self.is_limited and right != "read" and not access.may_write(self.name):
+                    raise self._refused(found, "change")
                 return found
         raise NotFoundError(
             reason=f"there is no data set {wanted[:100]!r}, or the token does not allow it"
@@ -118,7 +154,7 @@ class Principal:
         found: list[Summary] = []
         while len(found) <= limit:  # Data sets of others do not count.
             page = datasets.list(limit + 1, after, **options)
-            found += [one for one in page if self.may_see(one.name)]
+            found += [one for one in page if self.may_see(one.name, one.access)]
             if len(page) <= limit:
                 break
             after = page[-1].dataset_id

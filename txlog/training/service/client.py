@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import httpx
+import pyarrow as pa
 from pydantic import TypeAdapter
 
-from txlog.base.arrow import pq
+from txlog.base.arrow import pq, table_of_rows
 from txlog.base.errors import NotFoundError, UnsupportedFeatureError
 from txlog.base.moments import require_duration
 from txlog.base.thresholds import Threshold
-from txlog.training.datasets.limits import DEFAULT_LIMITS
+from txlog.training.datasets.audit import AUDIT
+from txlog.training.datasets.limits import DEFAULT_LIMITS, require_users
 from txlog.training.datasets.lineage import Direction, Graph, as_input
 from txlog.training.datasets.prepare import fetch_file, unpack
 from txlog.training.datasets.training_set import TrainingSet, with_where
-from txlog.training.datasets.values import Code, Commit, Input, Part, Summary
+from txlog.training.datasets.values import Access, Code, Commit, Input, Part, Summary
 from txlog.training.service.arguments import check_arguments
 from txlog.training.service.connection import TRIES, Connection
 from txlog.training.service.models import (
+    AuditModel,
     DiffModel,
     SummariesModel,
     TrainingSetModel,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 _LONGEST_WAIT_S = 50.0  # The longest wait of one request, in seconds.
 _BATCH_ROWS: Threshold = 64  # Each row contains a file of up to some megabytes.
 _COMMIT, _SUMMARY, _GRAPH = TypeAdapter(Commit), TypeAdapter(Summary), TypeAdapter(Graph)
+_ACCESS = TypeAdapter(Access)
 
 
 def connect(
@@ -142,6 +146,11 @@ class RemoteDatasets:
         found = self._connection.send("GET", "/v1/datasets", query=query)
         return SummariesModel.model_validate(found).datasets
 
+    def audit(self) -> pa.Table:
+        """Return the changes of the data sets that the token may read, as `Datasets.audit` does."""
+        found = AuditModel.model_validate_json(self._connection.answer("GET", "/v1/audit").content)
+        return table_of_rows([vars(one) for one in found.changes], AUDIT)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteTrainingSet(TrainingSet):
@@ -231,6 +240,25 @@ class RemoteDataset:
         }
         made = self._send("POST", "/commits", body=body, txn=txn)
         return _COMMIT.validate_python(made)
+
+    @property
+    def access(self) -> Access:
+        """Who may use it with a token."""
+        return self.summary().access
+
+    def share(
+        self,
+        *,
+        readers: Sequence[str] | None = None,
+        writers: Sequence[str] | None = None,
+        owner: str | None = None,
+    ) -> Access:
+        """Say whose tokens may use it, as `Dataset.share` does; the owner and `admin` may."""
+        lists = {
+            name: None if given is None else list(require_users(name, given) or ())
+            for name, given in (("readers", readers), ("writers", writers))
+        }
+        return _ACCESS.validate_python(self._send("PUT", "/access", body={**lists, "owner": owner}))
 
     def commits(self) -> list[Commit]:
         """Return the commits in order."""

@@ -55,7 +55,20 @@ class Connection:
         body: Mapping[str, Any] | None = None,
         txn: tuple[str, int] | None = None,
     ) -> Any:
-        """Return the JSON of a response, or None if it has no body.
+        """Return the JSON of a response, or None if it has no body; errors as for `answer`."""
+        found = self.answer(method, path, query=query, body=body, txn=txn)
+        return found.json() if found.content else None
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> httpx.Response:
+        """Return the response to a request that was not refused.
 
         Raises
         ------
@@ -85,7 +98,7 @@ class Connection:
                 continue
             break
         if answer.is_success:
-            return answer.json() if answer.content else None
+            return answer
         raise _error_of(answer)
 
     @contextmanager

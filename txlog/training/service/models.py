@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -78,6 +79,26 @@ class TrainingSetsModel(_Model):
     """The training sets of a data set, in the order of the requests."""
 
     training_sets: list[TrainingSetModel]
+
+
+class ChangeModel(_Model):
+    """A change that somebody asked for, as a row of `Datasets.audit`; `time` is in UTC."""
+
+    time: datetime
+    user: str | None
+    client: str | None
+    action: str
+    dataset_id: int
+    dataset: str
+    commit: int | None
+    training_set: str | None
+    details: str | None
+
+
+class AuditModel(_Model):
+    """Changes in the order of their time."""
+
+    changes: list[ChangeModel]
 
 
 class DiffModel(_Model):
@@ -169,6 +190,14 @@ class TagRequest(_Model):
     """Give a name to a commit, by its number, or to a training set, by its hash."""
 
     target: int | str
+
+
+class ShareRequest(_Model):
+    """Say whose tokens may use a data set; null: all. Without an owner, the owner stays."""
+
+    readers: list[str] | None
+    writers: list[str] | None
+    owner: str | None = None
 
 
 class PurgeRequest(_Model):
