@@ -208,6 +208,12 @@ def test_dictionaries_are_returned_if_asked_for(tmp_path: Path) -> None:
     kind = pa.dictionary(pa.int32(), pa.string())
     for wanted, names in ((True, ["c"]), (["s", "n"], ["s", "n"]), ([], []), (False, [])):
         scan = table.scan(dictionaries=wanted)
+        order = [table.count() - 1, 0, 0]
+        taken = table.take(order, dictionaries=wanted)
+        assert taken.to_pylist() == [plain[at] for at in order]
+        assert taken.schema == scan.schema
+        ids = table.to_arrow(["_rowaddr"])["_rowaddr"].take(order).combine_chunks()
+        assert table.take(addresses=ids, dictionaries=wanted).equals(taken)
         assert [one.name for one in scan.schema if pa.types.is_dictionary(one.type)] == names
         for found in (scan.to_arrow(), pa.Table.from_batches(scan.to_batches(), scan.schema)):
             assert found.schema == scan.schema
@@ -225,6 +231,8 @@ def test_dictionaries_are_returned_if_asked_for(tmp_path: Path) -> None:
     ):
         with pytest.raises(txlog.TxlogError, match=words):
             table.scan(dictionaries=wrong)
+        with pytest.raises(txlog.TxlogError, match=words):
+            table.take([0], dictionaries=wrong)
 
 
 # Random schemas -------------------------------------------------------------------------------

@@ -180,6 +180,15 @@ def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     return schema
 
 
+def as_dictionaries(rows: pa.Table, names: Collection[str]) -> pa.Table:
+    """Return rows with some columns as dictionaries, with indices of 32 bits."""
+    arrays = [
+        column.dictionary_encode() if name in names else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=with_dictionaries(rows.schema, names))
+
+
 def has_halves(schema: pa.Schema) -> bool:
     """Return whether an Arrow schema has half floats, at any depth."""
     return any("halffloat" in str(kind) for kind in schema.types)

@@ -934,6 +934,7 @@ class Table(Handle, RowVerbs):
         *,
         addresses: Sequence[int] | pa.Array | None = None,
         row_ids: Sequence[int] | pa.Array | None = None,
+        dictionaries: bool | Sequence[str] = False,
     ) -> pa.Table:
         """Return rows by their offsets in the table, their addresses or ids, in the given order.
 
@@ -946,7 +947,7 @@ class Table(Handle, RowVerbs):
         indices
             Offsets from 0 among the rows that are not deleted, in the order of `to_arrow`, as in
             pylance's `Dataset.take`.
-        columns
+        columns, dictionaries
             As for `scan`.
         addresses, row_ids
             Instead of offsets: values of `_rowaddr` or of `_rowid`.
@@ -961,6 +962,7 @@ class Table(Handle, RowVerbs):
             error names the values at fault.
         """
         from txlog.scan.take import take_live, take_rows
+        from txlog.schema.arrow import as_dictionaries
 
         store, engine = self._context.store, self._context.engine
         given = (indices, addresses, row_ids)
@@ -970,11 +972,14 @@ class Table(Handle, RowVerbs):
                 reason="exactly one of indices, addresses and row_ids is expected",
             )
         plan_of = self._plan_all(self._open)
+        chosen = plan_of(columns).with_dictionaries(dictionaries).reading.dictionaries
         if indices is not None:
-            return take_live(store, plan_of(columns), indices, engine)
-        return take_rows(
-            store, plan_of, addresses=addresses, row_ids=row_ids, columns=columns, engine=engine
-        )
+            found = take_live(store, plan_of(columns), indices, engine)
+        else:
+            found = take_rows(
+                store, plan_of, addresses=addresses, row_ids=row_ids, columns=columns, engine=engine
+            )
+        return as_dictionaries(found, chosen)
 
     def blobs(self, values: Any) -> list[Blob | None]:
         """Return values of a blob column as objects that read their bytes when asked; null is None.

@@ -13,6 +13,7 @@ import pytest
 
 from txlog.base.effects import Effects
 from txlog.tools.cli.app import run
+from txlog.training import Datasets
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,24 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
     for name, text in {"1.csv": "hello,greeting\nhi,greeting\n", "2.csv": "bye,farewell\n"}.items():
         (tmp_path / name).write_text(text)
     return Shell(tmp_path, capsys)
+
+
+def test_parts_of_a_split_are_those_of_the_library(shell: Shell, tmp_path: Path) -> None:
+    rows = [f"utterance {n},label {n % 3}" for n in range(40)]
+    (tmp_path / "many.csv").write_text("\n".join(rows) + "\n")
+    shell("create", "intents", str(tmp_path / "many.csv"), "--type", "TEXT_INTENT")
+    words = ("--split", "train=0.75", "--split", "test=0.25", "--key", "utterance")
+    found = Datasets(tmp_path / "root").dataset("intents")
+    texts = []
+    for part in ("train", "test"):
+        made = shell.json("prepare", "intents", *words, "--part", part)
+        split = {"train": 0.75, "test": 0.25}
+        asked = found.prepare(split=split, part=part, key="utterance")
+        assert made["version_hash"] == asked.version_hash
+        texts += asked.table().to_arrow()["utterance"].to_pylist()
+    assert sorted(texts) == sorted(f"utterance {n}" for n in range(40))
+    assert "is no number" in shell("prepare", "intents", "--split", "a=x", code=2)
+    assert "part" in shell("prepare", "intents", *words, code=2)
 
 
 def test_who_did_it_and_who_may(shell: Shell, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -37,6 +38,52 @@ def batch_of(table: txlog.Table, **more: Any) -> dict[str, Any]:
             Loader(table, **{"batch_size": table.count(), "shuffle": None, "even": "short", **more})
         )
     )
+
+
+halves = st.floats(width=16).map(np.float16)
+
+
+@pytest.mark.spec("FRG-46")
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(st.tuples(halves, st.lists(halves, max_size=3), st.tuples(halves, halves)), min_size=1)
+)
+def test_half_floats_stay_half_floats(rows: list[tuple[Any, list[Any], Any]]) -> None:
+    plain, lists, pairs = (list(column) for column in zip(*rows, strict=True))
+    table = table_of(
+        h=pa.array(plain, pa.float16()),
+        l=pa.array(lists, pa.list_(pa.float16())),
+        v=pa.array([list(one) for one in pairs], pa.list_(pa.float16(), 2)),
+        st=pa.array([{"h": one} for one in plain], pa.struct([("h", pa.float16())])),
+    )
+    found = batch_of(table, columns=["h", "l", "v", "st.h"])
+    whole = table.to_arrow()
+    for name, wanted in (
+        ("h", whole["h"]),
+        ("l", whole["l"].combine_chunks().flatten()),
+        ("v", whole["v"].combine_chunks().flatten()),
+        ("st.h", whole["h"]),
+    ):
+        values = found[name]
+        values = values.values if isinstance(values, RaggedArray) else values
+        assert values.dtype == np.float16
+        expected = wanted.to_numpy()
+        assert values.tobytes() == np.asarray(expected, np.float16).tobytes()
+    assert batch_of(table, columns=["h"], views={"h": Number("float32")})["h"].dtype == np.float32
+
+
+def test_a_half_float_that_another_engine_changed_is_refused(tmp_path: Path) -> None:
+    given = {"h": pa.array([np.float16(1)] * 3), "l": pa.array([[np.float16(1)]] * 3)}
+    table = txlog.write(tmp_path / "t", pa.table(given))
+    wrong = pa.table({"h": pa.array([1.0, 0.1], pa.float32()), "l": [[1.0], [1.0, 1e9]]})
+    wrong = wrong.set_column(1, "l", wrong["l"].cast(pa.list_(pa.float32())))
+    deltalake.write_deltalake(table.uri, wrong, mode="append")
+    table.refresh()
+    for name in ("h", "l"):
+        with pytest.raises(InvalidInputError, match="no half float"):
+            batch_of(table, columns=[name])
+    views: dict[str, View] = {"h": Number("float32"), "l": Ragged(dtype="float32")}
+    assert max(batch_of(table, views=views)["l"].values) == np.float32(1e9)
 
 
 @st.composite

@@ -158,6 +158,14 @@ def prepare(
     commit: Annotated[str | None, typer.Option(help="The last commit to use.")] = None,
     tag: Tags = None,
     where: Annotated[str | None, typer.Option(help="Only examples for which this is true.")] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="PART=SHARE, such as train=0.8; once for each part, together 1."),
+    ] = None,
+    part: Annotated[str | None, typer.Option(help="The part of --split to make.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(help="A column by whose hash --split divides.")
+    ] = None,
     form: Annotated[str, typer.Option(help="parquet or csv.")] = "parquet",
     option: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE; an option of the type.")
@@ -168,7 +176,14 @@ def prepare(
     found = _dataset(root, name)
     options = pairs(option, "--option")
     asked = found.prepare(
-        _number(commit), pairs(tag, "--tag"), form=form, options=options, where=where
+        _number(commit),
+        pairs(tag, "--tag"),
+        form=form,
+        options=options,
+        where=where,
+        split=_shares(split),
+        part=part,
+        key=key or None,
     )
     _print_training_set(asked, json)
 
@@ -540,6 +555,18 @@ def _txn(text: str | None) -> tuple[str, int] | None:
     if not app or not version.isdecimal():
         raise typer.BadParameter(f"{text!r} is not APPLICATION:VERSION", param_hint="--txn")
     return app, int(version)
+
+
+def _shares(given: list[str] | None) -> dict[str, float] | None:
+    if not given:
+        return None
+    found = {}
+    for name, text in pairs(given, "--split").items():
+        try:
+            found[name] = float(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is no number", param_hint="--split") from None
+    return found
 
 
 def _code(text: str | None) -> Any:

@@ -19,7 +19,7 @@ from txlog.training.loader.large import Blobs
 from txlog.training.loader.order import Order, Shuffle
 from txlog.training.loader.splits import matching_names, of_part
 from txlog.training.loader.stream import Numbered, Reader, Share, stream
-from txlog.training.loader.views import View, default_view, fill_scalar, require_view
+from txlog.training.loader.views import View, default_view, fill_scalar, is_half, require_view
 from txlog.training.loader.windows import WindowPlan, WindowReader, Windows, plan_windows
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class Loader(Batches):
         The number of rounds of windows that are read in advance.
     views
         The conversion of columns to arrays, by name: `Vector`, `Image`, `Ragged`, `Text`, `Number`.
-        Default: numbers and times unchanged, texts and bytes as objects, lists as a `RaggedArray`.
+        Default: numbers and times unchanged, half floats too, texts and bytes as objects, lists as
+        a `RaggedArray`.
     fill
         The replacement of nulls, by column. Nulls in other columns are refused.
     transform
@@ -169,7 +170,8 @@ class Loader(Batches):
         seed = None if shuffle is None else shuffle.seed
         plan = with_choices(plan, opened, keep=keep, weights=weights, seed=seed)
         self.schema: pa.Schema = plan.reading.schema
-        self.views = _views(opened, self.schema, views or {}, fill or {})
+        given = plan.reading.for_arrow().schema
+        self.views = _views(opened, self.schema, given, views or {}, fill or {})
         self._plan: BlockPlan | WindowPlan = plan
         self._reader: Reader = BlockReader(plan, self.views, dict(fill or {}))
         if windows is not None:
@@ -242,9 +244,13 @@ def _opened(
 
 
 def _views(
-    table: Table, schema: pa.Schema, views: Mapping[str, View], fill: Mapping[str, Any]
+    table: Table,
+    schema: pa.Schema,
+    given: pa.Schema,
+    views: Mapping[str, View],
+    fill: Mapping[str, Any],
 ) -> dict[str, View]:
-    """Return the view of each column."""
+    """Return the view of each column; `given` has the types that the table was given."""
     for argument, names in (("views", views), ("fill", fill)):
         for name in names:
             if name not in schema.names:
@@ -257,8 +263,12 @@ def _views(
     if not schema.names:
         raise InvalidInputError(argument="columns", reason="at least one column was expected")
     found = {}
-    for field in schema:
-        usual = Blobs() if is_arrow_blob(field.type) else default_view(field.type)
+    for at, field in enumerate(schema):
+        usual = (
+            Blobs()
+            if is_arrow_blob(field.type)
+            else default_view(field.type, is_half=is_half(given.field(at).type))
+        )
         view = views.get(field.name) or usual
         require_view(field.name, field.type, view)
         if isinstance(view, Blobs):

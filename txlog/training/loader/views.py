@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -379,10 +380,54 @@ class Text:
         return RaggedArray(characters[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
-def default_view(kind: pa.DataType) -> View:
-    """Return the default view of columns of a type."""
+class _Halves(Number):
+    """Half floats, which the table has as `float`; another value is refused, never rounded."""
+
+    def prepare(self, values: pa.Array, fill: Any) -> Rows:
+        """Return the numbers."""
+        return _as_halves(numpy_array(values), lambda at: at)
+
+
+class _HalfLists(Ragged):
+    """Lists of half floats, which the table has as `float`."""
+
+    def prepare(self, values: pa.Array, fill: Any) -> Rows:
+        """Return the lists, with elements of the type."""
+        made: Any = Ragged(dtype="float32").prepare(values, fill)
+        starts = _offsets(made)
+        row_of = partial(_row_of, starts)
+        halves = _as_halves(numpy_array(made.values), row_of)
+        return pa.LargeListArray.from_arrays(arrow_array(starts), arrow_array(halves))
+
+
+def _row_of(starts: NDArray[np.int64], at: int) -> int:
+    return int(np.searchsorted(starts, at, "right")) - 1
+
+
+def _as_halves(values: NDArray[Any], row_of: Callable[[int], int]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):  # It is refused below.
+        made = values.astype("float16")
+    wrong = np.flatnonzero((made.astype(values.dtype) != values) & ~np.isnan(values))
+    if len(wrong):
+        raise UnfitError(
+            row_of(int(wrong[0])),
+            f"{values[wrong[0]]} is no half float, which all values were in Arrow",
+        )
+    return made
+
+
+def is_half(kind: pa.DataType) -> bool:
+    """Return whether a type is half floats, or lists of them."""
+    is_list = _is_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_float16(kind.value_type if is_list else kind))
+
+
+def default_view(kind: pa.DataType, *, is_half: bool = False) -> View:
+    """Return the default view of columns of a type; `is_half`: their floats are half floats."""
     if _is_list(kind):
-        return Ragged()
+        return _HalfLists(dtype="float16") if is_half else Ragged()
+    if is_half:
+        return _Halves("float16")
     return Text() if _is_text(kind) or is_bytes(kind) else Number()
 
 
