@@ -150,7 +150,7 @@ def require_users(argument: str, users: object) -> tuple[str, ...] | None:
         raise InvalidTypeError(
             argument=argument,
             reason=f"a list of names was expected, not {type(users).__name__}",
-            remedy=f'Write {argument}=["ann"]',
+            remedy="Give a list of texts",
         )
     found = tuple(sorted({require_user(one) for one in users}))
     if len(found) > _USERS:
