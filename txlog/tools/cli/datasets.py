@@ -47,6 +47,8 @@ Program = Annotated[
 Txn = Annotated[
     str | None, typer.Option(help="APPLICATION:VERSION: a retry returns the first result.")
 ]
+OnBranch = Annotated[str | None, typer.Option("--branch", help="An open branch.")]
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="The name of a branch.")]
 Wanted = Annotated[str, typer.Argument(metavar="COMMIT", help="A number or a name (tag).")]
 
 
@@ -97,6 +99,7 @@ def update(
             "--replace", help="Training sets with it pick none of the commits that exist now."
         ),
     ] = False,
+    branch: OnBranch = None,
     txn: Txn = None,
     json: Json = False,
 ) -> None:
@@ -109,6 +112,7 @@ def update(
         code=_code(code),
         schema_mode="merge" if merge_schema else None,
         replace=replace,
+        branch=branch,
         txn=_txn(txn),
     )
     _print_commits(f"Commit of {name}", [made], json, one=True)
@@ -166,6 +170,7 @@ def prepare(
     key: Annotated[
         list[str] | None, typer.Option(help="A column by whose hash --split divides.")
     ] = None,
+    branch: OnBranch = None,
     form: Annotated[str, typer.Option(help="parquet or csv.")] = "parquet",
     option: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE; an option of the type.")
@@ -184,6 +189,7 @@ def prepare(
         split=_shares(split),
         part=part,
         key=key or None,
+        branch=branch,
     )
     _print_training_set(asked, json)
 
@@ -355,6 +361,24 @@ def hide(root: Root, name: Name, commit: Wanted) -> None:
 def unhide(root: Root, name: Name, commit: Wanted) -> None:
     """Include a hidden commit in later training sets again."""
     _dataset(root, name).show(_target(commit))
+
+
+@datasets.command()
+def branch(root: Root, name: Name, branch: BranchName) -> None:
+    """Make a branch: its commits are picked only on it until it is published."""
+    _dataset(root, name).branch(branch)
+
+
+@datasets.command()
+def publish(root: Root, name: Name, branch: BranchName, json: Json = False) -> None:
+    """Let all later training sets pick the commits of a branch."""
+    _print_commits(f"Published commits of {name}", _dataset(root, name).publish(branch), json)
+
+
+@datasets.command()
+def discard(root: Root, name: Name, branch: BranchName) -> None:
+    """End a branch without its commits, which stay hidden."""
+    _dataset(root, name).discard(branch)
 
 
 @datasets.command()
@@ -631,11 +655,17 @@ def _print_commits(title: str, commits: Any, json: bool, one: bool = False) -> N
             "rows": commit.rows,
             "message": commit.message,
             "tags": ", ".join(f"{name}={value}" for name, value in commit.tags.items()),
-            "": "purged" if commit.purged else "hidden" if commit.hidden else "",
+            "": _mark(commit),
         }
         for commit in found
     ]
     print_rows(title, rows, json=False)
+
+
+def _mark(commit: Commit) -> str:
+    if commit.purged or commit.hidden:
+        return "purged" if commit.purged else "hidden"
+    return "" if commit.branch is None else f"on the branch {commit.branch}"
 
 
 def _print_steps(title: str, steps: Sequence[Step], json: bool, one: bool = False) -> None:

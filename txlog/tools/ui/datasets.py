@@ -127,7 +127,8 @@ def _commit(
     visit: Visit, one: Commit, names: Mapping[int | str, str], table: Place | None
 ) -> list[Cell]:
     rows = address(table, "rows", where=f"commit_id = {one.commit_id}") if table else ""
-    state = "purged" if one.purged else "hidden" if one.hidden else ""
+    on = "" if one.branch is None else f"on the branch {one.branch}"
+    state = "purged" if one.purged else "hidden" if one.hidden else on
     return [
         Cell(str(one.commit_id), "n", "" if one.purged else rows),
         cell(names.get(one.commit_id)),

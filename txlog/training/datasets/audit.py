@@ -27,7 +27,7 @@ AUDIT = pa.schema(
 )
 _ASKED_FOR = frozenset(
     {"created", "deleted", "undeleted", "purged", "hidden", "shown", "tagged", "asked", "shared"}
-    | {"step_added", "step_removed"}
+    | {"branched", "published", "discarded", "step_added", "step_removed"}
 )
 _COLUMNS = frozenset({"id", "user", "client", "commit", "hash", "picked", "uuid"})
 

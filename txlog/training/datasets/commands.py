@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
+from txlog.training.datasets.branch_state import EndBranch, MakeBranch, decide_branch
 from txlog.training.datasets.events import DatasetState, LedgerState, SetState
 from txlog.training.datasets.lease import CLOCKS_DIFFER_MS, LEASE_MS
 from txlog.training.datasets.step_state import (
@@ -114,7 +115,20 @@ class Clear:
     """Begin to delete the objects that were set aside, and that nothing refers to."""
 
 
-Command = Create | Mark | Tag | Share | Ask | ClaimSet | Finish | Sweep | Clear | StepCommand
+Command = (
+    Create
+    | Mark
+    | Tag
+    | Share
+    | MakeBranch
+    | EndBranch
+    | Ask
+    | ClaimSet
+    | Finish
+    | Sweep
+    | Clear
+    | StepCommand
+)
 Decided = tuple[str, dict[str, Any]]
 
 
@@ -140,6 +154,8 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
             return _tagged(state, command)
         case Share():
             return _shared(state, command)
+        case MakeBranch() | EndBranch():
+            return decide_branch(state.dataset(command.dataset_id).branches, command)
         case Ask():
             return _asked(state, command)
         case ClaimSet():

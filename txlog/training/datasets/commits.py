@@ -101,7 +101,7 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
         facts = orjson.loads(text)
         if domain != f"{_DOMAIN}{facts['commit']}":
             raise ValueError(f"it is of the commit {facts['commit']}")
-        code = facts.get("code")
+        code, branch = facts.get("code"), facts.get("branch", _NO_BRANCH)
         return Commit(
             dataset=dataset,
             commit_id=facts["commit"],
@@ -117,6 +117,9 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
             user=text_or_none(facts, "user"),
             client=text_or_none(facts, "client"),
             replaces=_replaced(facts),
+            spares=tuple(facts.get("spares", ())),
+            branch=branch["name"],
+            branch_id=branch["id"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogCorruptError(
@@ -156,9 +159,16 @@ def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
     facts |= Who(commit.user, commit.client).to_json()
     if commit.replaces:
         facts["replaces"] = commit.replaces
+    if commit.spares:
+        facts["spares"] = list(commit.spares)
+    if commit.branch_id:
+        facts["branch"] = {"id": commit.branch_id, "name": commit.branch}
     if txn is not None:
         facts["txn"] = list(txn)
     return canonical(facts)
+
+
+_NO_BRANCH = {"id": 0, "name": None}
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,8 @@ class Note:
     txn: tuple[str, int] | None = None
     who: Who = NOBODY
     replaces: int = 0
+    spares: tuple[int, ...] = ()
+    branch: tuple[int, str | None] = (0, None)
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -294,6 +306,9 @@ class AddCommit(Append):
             user=note.who.user,
             client=note.who.client,
             replaces=note.replaces,
+            spares=note.spares,
+            branch=note.branch[1],
+            branch_id=note.branch[0],
         )
 
     def _renumber(self, adds: Sequence[Add], number: int) -> None:

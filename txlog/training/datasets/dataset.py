@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as _with
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import (
@@ -17,6 +18,14 @@ from txlog.base.errors import (
 )
 from txlog.base.moments import require_duration
 from txlog.extend import SchemaMode, require_app_version
+from txlog.training.datasets.branch_state import (
+    EndBranch,
+    MakeBranch,
+    ended,
+    on_branches,
+    open_branch,
+    spared,
+)
 from txlog.training.datasets.commands import Ask, Mark, Share, Tag
 from txlog.training.datasets.commits import digest_of
 from txlog.training.datasets.diff import Diff
@@ -127,6 +136,7 @@ class Dataset:
         schema_mode: SchemaMode = None,
         txn: tuple[str, int] | None = None,
         replace: bool | int = False,
+        branch: str | None = None,
     ) -> Commit:
         """Add a commit, completely or not at all, and return it.
 
@@ -149,7 +159,10 @@ class Dataset:
             Training sets with this commit pick none of those that exist now; or, if a number is
             given, none up to this one: the last one that was read to make the new rows, so that a
             commit that came later is not replaced unseen. Earlier training sets stay, and if the
-            commit is hidden, the replaced ones are picked again.
+            commit is hidden, the replaced ones are picked again. Commits of other branches stay.
+        branch
+            Add it to an open branch (`branch`). Then no training set picks it but those that are
+            prepared on the branch, until this is published.
 
         Raises
         ------
@@ -160,14 +173,35 @@ class Dataset:
         NotFoundError
             The data set is deleted, or there is no such source.
         CommitConflictError
-            Contents that it shares were removed meanwhile, and the source cannot be read again.
+            Contents that it shares were removed meanwhile, and the source cannot be read again. Or
+            the branch was published or discarded meanwhile, without this commit.
         """
         home = self._home
         state = self._require_live()
         require_app_version(txn)
-        replaced = self._replaced(home.commits(state), replace)
-        request = commit_request(home, message, tags, inputs, code, txn, replaces=replaced)
-        return update(home, state, type_of(self.type), request, source, schema_mode)
+        into = None if branch is None else open_branch(state.branches, branch)
+        if into is not None and schema_mode is not None:
+            raise InvalidInputError(
+                argument="schema_mode",
+                reason="all commits of a data set have the same columns, those of branches, too",
+                remedy="Add the columns by a commit without a branch",
+            )
+        commits = home.commits(state)
+        number = 0 if into is None else into.branch_id
+        replaced = self._replaced(commits, replace)
+        request = _with(
+            commit_request(home, message, tags, inputs, code, txn, replaces=replaced),
+            spares=spared(commits, replaced, number),
+            branch=(number, branch),
+        )
+        made = update(home, state, type_of(self.type), request, source, schema_mode)
+        if into is None:
+            return made
+        after = self._state()
+        known = after.branches[number]
+        if known.state != "OPEN" and made.commit_id not in known.commits:
+            raise ended(known)
+        return on_branches(after.branches, [made])[0]
 
     def _replaced(self, commits: Sequence[Commit], replace: bool | int) -> int:
         """Return the last commit that is replaced; 0 for none."""
@@ -198,8 +232,9 @@ class Dataset:
         state = self._state()
         commits = self._home.commits(state)
         number = number_of(state, wanted)
-        if number is None and commits:
-            return commits[-1]
+        plain = [one for one in commits if one.branch is None]
+        if number is None and plain:
+            return plain[-1]
         if number is None or not 1 <= number <= len(commits):
             raise NotFoundError(
                 version=number,
@@ -269,6 +304,7 @@ class Dataset:
         split: Mapping[str, float] | None = None,
         part: str | None = None,
         key: str | Sequence[str] | None = None,
+        branch: str | None = None,
     ) -> TrainingSet:
         """Pick commits, start to make a training set from them, and return at once.
 
@@ -290,6 +326,8 @@ class Dataset:
         split, part, key
             Only examples of one part of a split by the hash of a key, as for `Loader`. No later
             commit moves an example to another part.
+        branch
+            Also commits of this open branch are picked.
 
         Raises
         ------
@@ -305,7 +343,10 @@ class Dataset:
                 argument="form", reason=f"one of {', '.join(FORMS)} was expected, not {form!r}"
             )
         wanted = home.limits.require_tags({} if tags is None else tags)
-        picked = pick(home.commits(state), number_of(state, commit), wanted)
+        on = 0 if branch is None else open_branch(state.branches, branch, closed=True).branch_id
+        commits, last = home.commits(state), number_of(state, commit)
+        _require_on_branch(commits, last, on)
+        picked = pick(commits, last, wanted, on)
         given = _options(home.limits, with_where(options, where, split, part, key))
         if WHERE in given:
             self._require_predicate(given[WHERE])
@@ -360,6 +401,70 @@ class Dataset:
         """Return all requested training sets, in the order of the requests."""
         state = self._state()
         return self._home.training_sets(state, state.sets.values())
+
+    # Branches -------------------------------------------------------------------------------
+
+    def branch(self, name: str) -> None:
+        """Make a branch for commits that are to be tried or checked first, unless it is open.
+
+        Commits of a branch have numbers of the data set and lie in its table. No training set picks
+        them but those that are prepared on the branch, which pick other commits, too.
+
+        Raises
+        ------
+        InvalidInputError
+            The name looks like a number, or is too long.
+        CommitConflictError
+            A branch of this name is being published.
+        NotFoundError
+            The data set is deleted.
+        """
+        self._home.limits.require_name("name", name)
+        require_no_number("name", name)
+        self._require_live()
+        self._home.record(MakeBranch(self.dataset_id, name))
+
+    def branches(self) -> list[str]:
+        """Return the names of the branches that are neither published nor discarded."""
+        known = self._state().branches.values()
+        return [one.name for one in known if one.state in ("OPEN", "CLOSED")]
+
+    def publish(self, name: str) -> list[Commit]:
+        """Let all training sets pick the commits of a branch from now on, and return them.
+
+        They appear at one moment. The branch ends. If it is interrupted, call it again.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such branch, or the data set is deleted.
+        CommitConflictError
+            The branch was discarded meanwhile.
+        """
+        number = self._branch_of(name)
+        # First it takes no more commits, so that none can come after the list.
+        self._home.record(EndBranch(self.dataset_id, number, "branch_closed"))
+        found = [
+            one.commit_id for one in self.commits() if one.branch_id == number and not one.purged
+        ]
+        self._home.record(EndBranch(self.dataset_id, number, "published", tuple(found)))
+        return [one for one in self.commits() if one.commit_id in found]
+
+    def discard(self, name: str) -> None:
+        """End a branch without its commits, which stay as hidden ones; `purge` removes them.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such branch, or the data set is deleted.
+        CommitConflictError
+            The branch was published meanwhile.
+        """
+        self._home.record(EndBranch(self.dataset_id, self._branch_of(name), "discarded"))
+
+    def _branch_of(self, name: str) -> int:
+        require_texts(name=name)
+        return open_branch(self._require_live().branches, name, closed=True).branch_id
 
     # Names, and what is hidden or gone -----------------------------------------------------------
 
@@ -513,7 +618,20 @@ class Dataset:
         target = state.names.get(wanted, wanted) if isinstance(wanted, str) else wanted
         if isinstance(target, str):
             return self.fetch(target).commits
-        return tuple(pick(commits, number_of(state, target)))
+        number = number_of(state, target)
+        on = next((one.branch_id for one in commits if one.commit_id == number), 0)
+        return tuple(pick(commits, number, None, on))
+
+
+def _require_on_branch(commits: Sequence[Commit], number: int | None, branch_id: int) -> None:
+    """Raise if a commit is on another branch than that of a training set."""
+    for one in commits:
+        if one.commit_id == number and one.branch_id not in (0, branch_id):
+            raise InvalidInputError(
+                argument="commit",
+                reason=f"commit {number} is on the branch {one.branch!r}",
+                remedy="Prepare on that branch, or publish it first",
+            )
 
 
 def _named(wanted: int | str, argument: str) -> int | str:

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.training.datasets.branch_state import BRANCH_EVENTS, Branches, next_branches
 from txlog.training.datasets.lease import Lease
 from txlog.training.datasets.step_state import STEP_EVENTS, StepState, next_steps
 from txlog.training.datasets.values import Access, Asked, Failure, Part, State
@@ -81,6 +82,7 @@ class DatasetState:
     names: Mapping[str, int | str] = field(default_factory=dict)
     sets: Mapping[str, SetState] = field(default_factory=dict)
     access: Access = field(default_factory=Access)
+    branches: Branches = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,8 @@ def _next_dataset(dataset: DatasetState, event: Event) -> DatasetState:
     match event.kind:
         case "deleted":
             return replace(dataset, deleted=True)
+        case kind if kind in BRANCH_EVENTS:
+            return replace(dataset, branches=next_branches(dataset.branches, kind, event.body))
         case "shared":
             return replace(dataset, access=access_of(event.body))
         case "undeleted":

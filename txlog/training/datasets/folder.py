@@ -138,6 +138,7 @@ class Datasets:
         unknown), `action`, `dataset_id`, `dataset` (the name), `commit`, `training_set` (the hash)
         and `details` (JSON). Actions are `committed`, and those of the ledger that somebody asked
         for: `created`, `deleted`, `undeleted`, `purged`, `hidden`, `shown`, `tagged`, `shared`,
+        `branched`, `published`, `discarded`,
         `asked`, `step_added` and `step_removed`, whose data set is the input.
         Commits of a data set that is purged as a whole are gone.
         """

@@ -23,6 +23,7 @@ from txlog.base.thresholds import Threshold
 from txlog.base.version import __version__
 from txlog.extend import Context, Snapshot, Store, open_store, open_table, threads_for
 from txlog.training.datasets.aside import open_object
+from txlog.training.datasets.branch_state import on_branches
 from txlog.training.datasets.commands import Command
 from txlog.training.datasets.commits import COMMIT_ID, FORMAT_PROPERTY, commits_of
 from txlog.training.datasets.events import DatasetState, LedgerState, SetState, printable
@@ -131,13 +132,15 @@ class Home:
     def commits(self, state: DatasetState) -> list[Commit]:
         """Return the commits in order, including hidden and purged ones."""
         found = commits_of(self.snapshot(state.uuid), state.uuid)
+        if state.branches:
+            found = on_branches(state.branches, found)
         marked = state.hidden | state.purged_commits
         if not marked:
             return found
         return [
             replace(
                 one,
-                hidden=one.commit_id in state.hidden,
+                hidden=one.hidden or one.commit_id in state.hidden,
                 purged=one.commit_id in state.purged_commits,
             )
             if one.commit_id in marked

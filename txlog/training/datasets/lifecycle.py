@@ -83,6 +83,8 @@ class CommitRequest:
     txn: tuple[str, int] | None = None
     who: Who = NOBODY
     replaces: int = 0
+    spares: tuple[int, ...] = ()
+    branch: tuple[int, str | None] = (0, None)
 
     def note(self, uuid: str, kind: DatasetType, read: Ingested) -> Note:
         """Return the note of the commit. Its inputs include the source, after it was read."""
@@ -100,6 +102,8 @@ class CommitRequest:
             self.txn,
             self.who,
             self.replaces,
+            self.spares,
+            self.branch,
         )
 
 

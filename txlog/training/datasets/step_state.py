@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 from txlog.base.errors import (
@@ -312,11 +313,9 @@ def _require_current(step: StepState, commit_id: int, attempt: int, worker: str)
 def waiting(step: StepState, commits: Sequence[Commit]) -> tuple[int, ...]:
     """Return the commits of the input for which a step has yet to run, in order.
 
-    With all rows it runs once, up to the last of them.
+    With all rows it runs once, up to the last of them. Commits after one on an open branch wait,
+    because that one may be published.
     """
-    found = tuple(
-        one.commit_id
-        for one in commits
-        if one.commit_id > step.done and not (one.hidden or one.purged)
-    )
+    left = [one for one in commits if one.commit_id > step.done and not (one.hidden or one.purged)]
+    found = tuple(one.commit_id for one in takewhile(lambda one: one.branch is None, left))
     return found if step.rows == "new" else found[-1:]

@@ -8,9 +8,9 @@ spec/datasets.md, DST-70 to DST-74.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.extend import SchemaMode
+from txlog.training.datasets.branch_state import spared
 from txlog.training.datasets.commits import COMMIT_ID, commit_with_txn, read_rows
 from txlog.training.datasets.events import DatasetState, LedgerState, printable
 from txlog.training.datasets.home import Home
@@ -275,7 +276,11 @@ def _made(
     picked = [last] if step.rows == "new" else pick(commits, commit_id)
     code = program.code()  # Before it runs, because its file may be changed meanwhile.
     rows = _nonempty(program.run(_rows(home, given, picked), _facts(home, step, given, commit_id)))
-    replaced = len(results) if step.rows == "all" else _results_up_to(results, given, last.replaces)
+    is_all = step.rows == "all"
+    replaced = len(results) if is_all else _results_up_to(results, given, last.replaces)
+    spares = spared(results, replaced)
+    if not is_all:
+        spares += tuple(_results_of(results, given, set(last.spares)))
     if rows is None:
         if replaced:
             raise ProgramError(
@@ -292,6 +297,7 @@ def _made(
         None if into_id is None else txn,
         replaces=replaced,
     )
+    request = replace(request, spares=tuple(sorted({*spares})))
     if home.ledger.state().steps[step.step_id].removed:
         raise TakenOverError
     kind = type_of(step.type if into_id is None else state.dataset(into_id).type)
@@ -304,15 +310,17 @@ def _made(
 
 def _results_up_to(results: Sequence[Commit], given: DatasetState, number: int) -> int:
     """Return the last commit of the result that was made from the first commits of the input."""
+    return max(_results_of(results, given, range(1, number + 1)), default=0)
+
+
+def _results_of(
+    results: Sequence[Commit], given: DatasetState, numbers: Container[int]
+) -> Iterator[int]:
+    """Yield the commits of the result that were made from some commits of the input."""
     source = f"{DATASET}{given.uuid}"
-    return max(
-        (
-            one.commit_id
-            for one in results
-            if any(i.uri == source and 0 < (i.version or 0) <= number for i in one.inputs)
-        ),
-        default=0,
-    )
+    for one in results:
+        if any(i.uri == source and i.version in numbers for i in one.inputs):
+            yield one.commit_id
 
 
 def _failure_of(error: Exception) -> Failure:

@@ -20,6 +20,7 @@ from txlog.base.errors import (
 )
 from txlog.base.frozen import freeze
 from txlog.extend import folders_in, open_store, required_expression, to_sql
+from txlog.training.datasets.branch_state import without_replaced
 from txlog.training.datasets.events import canonical
 from txlog.training.datasets.values import WHERE, Asked, Commit, Failure, Part, State
 from txlog.training.loader.splits import part_where
@@ -252,11 +253,14 @@ def _content_at(home: Store, uri: str) -> bytes:
 
 
 def pick(
-    commits: Iterable[Commit], upto: int | None = None, tags: Mapping[str, str] | None = None
+    commits: Iterable[Commit],
+    upto: int | None = None,
+    tags: Mapping[str, str] | None = None,
+    branch_id: int = 0,
 ) -> list[Commit]:
     """Return the commits up to and including one that have all tags and are not hidden.
 
-    Those that another one of them replaces are left out.
+    Those that another one of them replaces are left out, and those of branches but one.
 
     Raises
     ------
@@ -275,7 +279,7 @@ def pick(
             remedy=f"The last one is {last}" if last else "The data set has no commit yet",
         )
     below = [c for c in known if upto is None or c.commit_id <= upto]
-    shown = [c for c in below if not (c.hidden or c.purged)]
+    shown = [c for c in below if not (c.hidden or c.purged) and c.branch_id in (0, branch_id)]
     picked = [c for c in shown if wanted.items() <= c.tags.items()]
     if not picked:
         listed = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
@@ -286,8 +290,7 @@ def pick(
             else f"none of {len(below)} commits can be picked",
             remedy="Ask for tags that a commit has" if wanted else "Add a commit, or show one",
         )
-    replaced = max((c.replaces for c in picked), default=0)
-    return sorted((c for c in picked if c.commit_id > replaced), key=lambda c: c.commit_id)
+    return sorted(without_replaced(picked), key=lambda c: c.commit_id)
 
 
 def ask(

@@ -131,6 +131,9 @@ class Commit:
     replaces: int = (
         0  # Training sets with this commit pick none up to this one; 0: it replaces none.
     )
+    spares: tuple[int, ...] = ()  # Commits of other branches that it does not replace.
+    branch: str | None = None  # The branch on which it is; None after it is published.
+    branch_id: int = 0  # The number of that branch.
 
     def __post_init__(self) -> None:
         freeze(self)

@@ -38,7 +38,9 @@ from txlog.training.service.auth import (
 )
 from txlog.training.service.models import (
     AuditModel,
+    BranchRequest,
     CommitRequest,
+    CommitsModel,
     CreateRequest,
     DiffModel,
     HealthModel,
@@ -108,6 +110,7 @@ def create_app(
     app.add_exception_handler(Exception, on_fault)
     _add_datasets(app)
     _add_commits(app)
+    _add_branches(app)
     _add_training_sets(app)
     _add_rest(app)
     return app
@@ -263,6 +266,7 @@ def _add_commits(app: FastAPI) -> None:
             body.message,
             schema_mode=body.schema_mode,
             replace=body.replace,
+            branch=body.branch,
             txn=_txn(who, key, body),
             **body.arguments(),
         )
@@ -342,6 +346,30 @@ def _add_commits(app: FastAPI) -> None:
         who.dataset(datasets, dataset, "write").tag(name, None)
 
 
+def _add_branches(app: FastAPI) -> None:
+    base = "/v1/datasets/{dataset}/branches"
+
+    @app.get(base)
+    def branches(dataset: DatasetPath, datasets: Served, who: Known) -> list[str]:
+        """Return the names of the branches that are neither published nor discarded."""
+        return who.dataset(datasets, dataset, "read").branches()
+
+    @app.post(base, status_code=204, responses=_WITHOUT_BODY)
+    def branch(dataset: DatasetPath, body: BranchRequest, datasets: Served, who: Known) -> None:
+        """Make a branch, unless it is open."""
+        who.dataset(datasets, dataset, "write").branch(body.name)
+
+    @app.post(base + "/{name}:publish")
+    def publish(dataset: DatasetPath, name: str, datasets: Served, who: Known) -> CommitsModel:
+        """Let all training sets pick the commits of a branch."""
+        return CommitsModel(commits=who.dataset(datasets, dataset, "write").publish(name))
+
+    @app.delete(base + "/{name}", status_code=204, responses=_WITHOUT_BODY)
+    def discard(dataset: DatasetPath, name: str, datasets: Served, who: Known) -> None:
+        """End a branch without its commits."""
+        who.dataset(datasets, dataset, "write").discard(name)
+
+
 def _add_training_sets(app: FastAPI) -> None:
     base = "/v1/datasets/{dataset}/training-sets"
 
@@ -351,7 +379,7 @@ def _add_training_sets(app: FastAPI) -> None:
     ) -> TrainingSetModel:
         """Pick commits, start to make a training set from them, and respond at once."""
         made = who.dataset(datasets, dataset, "write").prepare(
-            body.commit, body.tags, body.form, body.options
+            body.commit, body.tags, body.form, body.options, branch=body.branch
         )
         return TrainingSetModel.of(made)
 

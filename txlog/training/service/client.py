@@ -229,6 +229,7 @@ class RemoteDataset:
         schema_mode: Literal["merge"] | None = None,
         txn: tuple[str, int] | None = None,
         replace: bool | int = False,
+        branch: str | None = None,
     ) -> Commit:
         """Add a commit, as `Dataset.update` does; the server reads the source."""
         body = {
@@ -236,6 +237,7 @@ class RemoteDataset:
             "message": message,
             "schema_mode": schema_mode,
             "replace": replace,
+            "branch": branch,
             **_adding(tags, inputs, code),
         }
         made = self._send("POST", "/commits", body=body, txn=txn)
@@ -267,7 +269,7 @@ class RemoteDataset:
     def commit(self, wanted: int | str | None = None) -> Commit:
         """Return a commit by its number or name. Default: the last one."""
         if wanted is None:
-            commits = self.commits()
+            commits = [one for one in self.commits() if one.branch is None]
             if not commits:
                 raise NotFoundError(reason=f"the data set {self.name!r} has no commit yet")
             return commits[-1]
@@ -294,6 +296,7 @@ class RemoteDataset:
         split: Mapping[str, float] | None = None,
         part: str | None = None,
         key: str | Sequence[str] | None = None,
+        branch: str | None = None,
     ) -> RemoteTrainingSet:
         """Start to make a training set, as `Dataset.prepare` does, and return at once."""
         options = with_where(options, where, split, part, key)
@@ -302,6 +305,7 @@ class RemoteDataset:
             "tags": dict(tags or {}),
             "form": form,
             "options": dict(options or {}),
+            "branch": branch,
         }
         return self._set(self._send("POST", "/training-sets", body=body))
 
@@ -320,6 +324,23 @@ class RemoteDataset:
         """Return the requested training sets, in the order of the requests."""
         found = TrainingSetsModel.model_validate(self._send("GET", "/training-sets"))
         return [_set_of(one, self._connection) for one in found.training_sets]
+
+    def branch(self, name: str) -> None:
+        """Make a branch, as `Dataset.branch` does."""
+        self._send("POST", "/branches", body={"name": name})
+
+    def branches(self) -> list[str]:
+        """Return the names of the branches that are neither published nor discarded."""
+        return [*self._send("GET", "/branches")]
+
+    def publish(self, name: str) -> list[Commit]:
+        """Let all training sets pick the commits of a branch, and return them."""
+        found = self._send("POST", f"/branches/{_step(name)}:publish")
+        return [_COMMIT.validate_python(one) for one in found["commits"]]
+
+    def discard(self, name: str) -> None:
+        """End a branch without its commits."""
+        self._send("DELETE", f"/branches/{_step(name)}")
 
     def tag(self, name: str, target: int | str | None) -> None:
         """Give a name to a commit or a training set; None removes it."""

@@ -175,6 +175,7 @@ class CommitRequest(_Adding):
     message: str = ""
     schema_mode: Literal["merge"] | None = None
     replace: StrictBool | StrictInt = False
+    branch: str | None = None
 
 
 class PrepareRequest(_Model):
@@ -184,6 +185,19 @@ class PrepareRequest(_Model):
     tags: dict[str, str] = Field(default_factory=dict)
     form: str = "parquet"
     options: dict[str, str] = Field(default_factory=dict)
+    branch: str | None = None
+
+
+class BranchRequest(_Model):
+    """Make a branch, unless it is open."""
+
+    name: str
+
+
+class CommitsModel(_Model):
+    """Commits in order."""
+
+    commits: list[Commit]
 
 
 class TagRequest(_Model):

@@ -62,7 +62,10 @@ def _dataset(one: Summary, sets: Sequence[TrainingSet] | None) -> str:
 
 
 def _commit(commit: Commit) -> tuple[str, ...]:
-    marks = "".join(f" ({mark})" for mark in ("hidden", "purged") if getattr(commit, mark))
+    known = [mark for mark in ("hidden", "purged") if getattr(commit, mark)]
+    if commit.branch is not None:
+        known.append(f"on the branch {commit.branch}")
+    marks = escape("".join(f" ({mark})" for mark in known))
     moment = f"{moment_text(commit.created_ms)}+00:00"
     return (
         f"{commit.commit_id}{marks}",

@@ -242,7 +242,7 @@ def _head(summary: Summary) -> dict[str, Any]:
 
 def _summary(summary: Summary) -> Any:
     return messages().DatasetSummary(
-        **_head(summary), commits=[_commit(one, summary) for one in summary.commits]
+        **_head(summary), commits=[_commit(c, summary) for c in summary.commits if c.branch is None]
     )
 
 
