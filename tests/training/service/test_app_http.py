@@ -534,7 +534,7 @@ def test_the_page(catalog: Datasets) -> None:
 
 def test_the_description(catalog: Datasets) -> None:
     found = within(create_app(catalog)).get("/openapi.json").json()
-    assert len(found["paths"]) == 20
+    assert len(found["paths"]) == 23
     for path, methods in found["paths"].items():
         for method, about in methods.items():
             assert about.get("description"), (method, path)

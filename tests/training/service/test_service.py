@@ -150,7 +150,7 @@ def test_the_walk_of_the_chapter_over_http(catalog: Datasets, tmp_path: Path) ->
     assert answer.status_code == 201
     first = commit_told(answer.json()["commits"][0], "mini-automl/upload/001.csv")
     same = {"type": "text-intent/1", "code": None, "hidden": False, "purged": False,
-            "replaces": 0}  # fmt: skip
+            "replaces": 0, "spares": [], "branch": None, "branch_id": 0}  # fmt: skip
     assert first == same | {
         "commit_id": 1, "message": "Initial commit", "tags": TEST, "rows": 5500,
         "statistics": {"numExamples": 5500, "numLabels": 151},
