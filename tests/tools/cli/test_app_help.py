@@ -39,7 +39,7 @@ COMMANDS = dict(every(typer.main.get_command(commands.app)))
 # Spark, servers, a page that takes seconds, a hash: others test them.
 ELSEWHERE = {"demo", "ui", "report", "datasets fetch", "datasets export", "datasets serve"}
 NO_DATA = {f"datasets {name}" for name in (
-    "tag", "hide", "unhide", "delete", "undelete", "purge", "remove-step",
+    "tag", "hide", "unhide", "delete", "undelete", "purge", "remove-step", "branch", "discard",
 )}  # fmt: skip
 NO_DATA |= {"demo", "datasets serve"}
 
@@ -105,6 +105,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "clean.py").write_text("def run(rows):\n    return rows\n")
     for words in ("create sets intents 1.csv --type TEXT_INTENT",
                   "update sets intents 2.csv --tag split=train",
+                  "branch sets intents draft",
                   "create sets old 2.csv --type TEXT_INTENT", "delete sets old",
                   "on-commit sets intents --run clean.py --into lengths"):  # fmt: skip
         command, root, *rest = words.split()

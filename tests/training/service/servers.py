@@ -44,7 +44,8 @@ def http_client(
 
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    app = create_app(catalog, options.pop("authenticator", None))
+    programs = options.pop("programs", ())
+    app = create_app(catalog, options.pop("authenticator", None), programs=programs)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -1,6 +1,7 @@
 """The HTTP service without the client: problems, keys, rights, ranges, the page."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from servers import SECRET, localbucket, missing, redirecting
 
 from tests.examples import examples
+from tests.moved import moved
 from tests.training.service.servers import grpc_stub, http_client, within, write_intents
 from txlog.base.errors import (
     DataFileError,
@@ -342,6 +344,83 @@ def test_a_data_set_of_somebody_else_is_refused_at_each_door(
     assert plain.put("/v1/datasets/hers/access", json={"readers": None}).status_code == 422
 
 
+@pytest.mark.spec("DST-68")
+def test_steps_over_http_run_only_programs_that_the_server_names(
+    catalog: Datasets, tmp_path: Path
+) -> None:
+    (tmp_path / "copy.py").write_text("def run(rows):\n    return rows\n")
+    command = ["sh", "run.sh"]
+    known = tokens(
+        tmp_path,
+        ann=("write", None),
+        bob=("read", None),
+        eve=("write", ["intents"]),
+        tom=("write", None),
+    )
+    options = {"authenticator": known, "programs": ["copy.py", command]}
+    with (
+        http_client(catalog, "token of ann", **options) as hers,
+        http_client(catalog, "token of bob", **options) as his,
+        http_client(catalog, "token of eve", **options) as another,
+        http_client(catalog, "token of tom", **options) as tom,
+    ):
+        with pytest.raises(AccessError, match=r"allows no step to run 'rm\.py'"):
+            hers.on_commit("intents", run="rm.py", into="copied")
+        with pytest.raises(AccessError, match="has the right 'read'"):
+            his.on_commit("intents", run="copy.py", into="copied")
+        with pytest.raises(AccessError, match="may not use the data set 'copied'"):
+            another.on_commit("intents", run="copy.py", into="copied")
+        added = hers.on_commit("intents", run="copy.py", into="copied", type="TEXT_INTENT")
+        assert hers.steps() == his.steps() == catalog.steps() == [added]
+        assert another.steps() == []
+        (run,) = catalog.run_steps(folder=tmp_path)
+        assert run.made is not None, run
+        (done,) = his.steps()
+        assert (done.state, done.done, done.waiting) == ("IDLE", 1, ())
+        catalog.dataset("copied").share(readers=["bob"], owner="ann")
+        assert [len(door.steps()) for door in (hers, his, tom)] == [1, 1, 0]
+        for door, error in ((his, AccessError), (another, NotFoundError), (tom, NotFoundError)):
+            with pytest.raises(error):
+                door.remove_step("copied")
+        with pytest.raises(AccessError, match="'tom' may not read"):
+            tom.on_commit("intents", run="copy.py", into="copied", name="mine")
+        hers.remove_step("copied")
+        assert hers.steps() == []
+        other = hers.on_commit(1, run=command, into="others", rows="all", name="other")
+        assert (other.run, other.rows) == (("sh", "run.sh"), "all")
+    refused = within(create_app(catalog)).post(
+        "/v1/steps", json={"input": "intents", "run": "copy.py", "into": "x"}
+    )
+    assert refused.status_code == 403  # Without a list of programs, there are none.
+
+
+CHUNKS = "txlog.training.datasets.formats.streamed:_CHUNK_BYTES"
+
+
+@pytest.mark.spec("DST-58")
+def test_a_stream_is_the_file_of_an_export(catalog: Datasets, tmp_path: Path) -> None:
+    made = catalog.dataset("intents").prepare()
+    with moved({CHUNKS: 1000}), http_client(catalog) as client:
+        remote = client.dataset("intents").fetch(made.version_hash)
+        for form in ("webdataset", "tfrecord"):
+            (path,) = made.export(tmp_path / form, form)
+            whole = Path(path).read_bytes()
+            assert b"".join(made.stream(form)) == b"".join(remote.stream(form)) == whole
+            parts = made.stream(form)
+            next(parts)
+            cast(Any, parts).close()  # Its thread ends.
+        with pytest.raises(InvalidInputError, match="one of tfrecord, webdataset"):
+            next(remote.stream("huggingface"))
+        again = client.dataset("intents").prepare(form="csv")
+        other = client.dataset("intents").fetch(again.version_hash).stream("webdataset")
+        with pytest.raises(InvalidInputError, match="which is not a table"):
+            next(other)
+        (tmp_path / "in/all.tar").write_bytes(b"".join(remote.stream("webdataset")))
+        same = client.create("same", "TEXT_INTENT", "in/all.tar")
+        assert same.commit(1).digest == catalog.dataset("intents").commit(1).digest
+    assert not [one for one in threading.enumerate() if one.name == "txlog-export"]
+
+
 def test_a_list_of_users_that_is_none(catalog: Datasets) -> None:
     made = catalog.dataset("intents")
     for wrong in ("ann", [""], ["a\nb"], [1], 3, [f"u{n}" for n in range(1001)]):
@@ -534,7 +613,7 @@ def test_the_page(catalog: Datasets) -> None:
 
 def test_the_description(catalog: Datasets) -> None:
     found = within(create_app(catalog)).get("/openapi.json").json()
-    assert len(found["paths"]) == 23
+    assert len(found["paths"]) == 26
     for path, methods in found["paths"].items():
         for method, about in methods.items():
             assert about.get("description"), (method, path)

@@ -524,6 +524,10 @@ def serve(
         list[str] | None,
         typer.Option(help="NAME=PLACE of allowed sources. Default: all places."),
     ] = None,
+    program: Annotated[
+        list[str] | None,
+        typer.Option(help="A program that steps of requests may run, such as clean.py."),
+    ] = None,
 ) -> None:
     """Serve data sets over HTTP, and over gRPC, until Ctrl-C."""
     from txlog.training import Datasets
@@ -533,7 +537,15 @@ def serve(
         print_text(f"Data sets of {root} at {http}" + (f", gRPC at {rpc}" if rpc else ""))
 
     served = Datasets(root, sources=pairs(source, "--source") or None)
-    run(served, host=host, port=port, grpc_port=grpc, tokens=tokens, ready=ready)
+    run(
+        served,
+        host=host,
+        port=port,
+        grpc_port=grpc,
+        tokens=tokens,
+        programs=program or (),
+        ready=ready,
+    )
 
 
 @datasets.command()

@@ -42,7 +42,7 @@ from txlog.training.datasets.step_state import (
 )
 from txlog.training.datasets.training_set import pick
 from txlog.training.datasets.types import type_of
-from txlog.training.datasets.values import Commit, Failure
+from txlog.training.datasets.values import ANSWERED, Commit, Failure
 
 State = Literal["IDLE", "WAITING", "RUNNING", "FAILED", "STOPPED"]
 
@@ -51,6 +51,7 @@ State = Literal["IDLE", "WAITING", "RUNNING", "FAILED", "STOPPED"]
 class Step:
     """A step, and what it has done and has to do."""
 
+    __pydantic_config__ = ANSWERED
     name: str
     input: str  # The name of the data set on whose commits it runs.
     into: str  # The name of the data set that it makes.

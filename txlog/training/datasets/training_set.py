@@ -6,7 +6,7 @@ Rules: spec/datasets.md, DST-40 and DST-41.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -161,6 +161,42 @@ class TrainingSet:
             shard_bytes=shard_bytes,
             storage_options=storage_options,
         )
+
+    def stream(self, form: str) -> Iterator[bytes]:
+        """Yield the bytes of one file with all examples, as `export` writes it.
+
+        Nothing is written to a disk, and the memory holds a few megabytes at a time.
+
+        Parameters
+        ----------
+        form
+            `webdataset`: one tar. `tfrecord`: one file of records.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such format, or the training set has not the form `parquet`.
+        NotFoundError, SchemaMismatchError
+            As for `export`; they may come after some bytes.
+        """
+        from txlog.training.datasets.formats import stream
+
+        self.table()  # It raises before the first byte.
+        return stream(self._samples, form)
+
+    def ray(self, columns: Sequence[str] | None = None) -> Any:
+        """Return the examples as a `ray.data.Dataset`, whose tasks read one data file each.
+
+        Nothing is read before its rows are used. The tasks need txlog and access to the folder.
+
+        Parameters
+        ----------
+        columns
+            As for `Table.scan`.
+        """
+        from txlog.training.datasets.formats.ray_data import as_ray
+
+        return as_ray(self.table(), columns)
 
     def _samples(self) -> pa.RecordBatchReader:
         """Return the examples with their contents, and with the names of labels as features."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from itertools import chain
 from typing import Annotated, Any
 
 import orjson
@@ -17,6 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
 
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
@@ -24,8 +26,10 @@ from txlog.base.texts import number_or_name
 from txlog.base.version import __version__
 from txlog.training.datasets.events import printable
 from txlog.training.datasets.folder import Datasets
+from txlog.training.datasets.formats import STREAMED
 from txlog.training.datasets.home import DAMAGED
 from txlog.training.datasets.lineage import Direction, Graph
+from txlog.training.datasets.steps import Step
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import ONE_REQUEST, Access, Commit, Part, Summary
 from txlog.training.service.answers import bounded, on_error, on_fault, on_http, on_invalid
@@ -34,6 +38,7 @@ from txlog.training.service.auth import (
     Authenticator,
     Everybody,
     Principal,
+    Right,
     require_guarded,
 )
 from txlog.training.service.models import (
@@ -48,6 +53,8 @@ from txlog.training.service.models import (
     ProblemModel,
     PurgeRequest,
     ShareRequest,
+    StepRequest,
+    StepsModel,
     SummariesModel,
     TagRequest,
     TrainingSetModel,
@@ -75,7 +82,11 @@ CommitPath = Annotated[str, Path(description="A number, or a name that it was gi
 
 
 def create_app(
-    datasets: Datasets, authenticator: Authenticator | None = None, *, hosts: Sequence[str] = ()
+    datasets: Datasets,
+    authenticator: Authenticator | None = None,
+    *,
+    hosts: Sequence[str] = (),
+    programs: Sequence[str | Sequence[str]] = (),
 ) -> FastAPI:
     """Return the ASGI application of a folder of data sets.
 
@@ -86,6 +97,9 @@ def create_app(
         server; requests for other host names are refused.
     hosts
         Other allowed host names of this machine.
+    programs
+        The programs that steps of requests may run, as `run` of `Datasets.on_commit`. Default:
+        none, because who may add any step can run any program.
 
     Raises
     ------
@@ -112,6 +126,7 @@ def create_app(
     _add_commits(app)
     _add_branches(app)
     _add_training_sets(app)
+    _add_steps(app, [_program(one) for one in programs])
     _add_rest(app)
     return app
 
@@ -426,6 +441,17 @@ def _add_training_sets(app: FastAPI) -> None:
         """Return the content with this SHA-256, to which `uri` of a row in `parquet` refers."""
         return answer(made.content(digest))
 
+    @app.get(base + "/{version_hash}/export/{form}", response_class=Response, responses=_BYTES)
+    def export(form: str, made: Made) -> Response:
+        """Return all examples as one file: `webdataset` (a tar) or `tfrecord`."""
+        chunks = made.stream(form)
+        first = next(chunks, b"")  # Its errors are answers; later ones cut the answer off.
+        headers = {"Content-Disposition": f'attachment; filename="{STREAMED[form]}"',
+                   "X-Content-Type-Options": "nosniff"}  # fmt: skip
+        return StreamingResponse(
+            chain([first], chunks), headers=headers, media_type="application/octet-stream"
+        )
+
 
 def _part(made: TrainingSet, name: str) -> Any:
     for one in made.parts:
@@ -435,6 +461,63 @@ def _part(made: TrainingSet, name: str) -> Any:
         reason=f"the training set {made.version_hash} is {made.state} and has no part {name!r}",
         remedy=f"Its parts are {', '.join(one.name for one in made.parts[:10]) or 'not made yet'}",
     )
+
+
+def _program(run: str | Sequence[str]) -> str | tuple[str, ...]:
+    return run if isinstance(run, str) else tuple(run)
+
+
+def _add_steps(app: FastAPI, programs: Sequence[str | tuple[str, ...]]) -> None:
+    @app.get("/v1/steps")
+    def steps(datasets: Served, who: Known) -> StepsModel:
+        """Return the steps of data sets that the sender may read, with what they did last."""
+        who.require("read")
+        found = [one for one in datasets.steps() if who.sees(datasets, one.input, one.into)]
+        return StepsModel(steps=found)
+
+    @app.post("/v1/steps", status_code=201)
+    def on_commit(body: StepRequest, datasets: Served, who: Known) -> Step:
+        """Add a step with a program that the server allows; `run-steps` runs it."""
+        _require_for_step(who, datasets, body.input, "read")
+        _require_for_step(who, datasets, body.into, "write")
+        run = _program(body.run)
+        if run not in programs:
+            raise AccessError(
+                is_known=True,
+                reason=f"the server allows no step to run {body.run!r}",
+                remedy="Let its operator name the program: --program",
+            )
+        return who.acting(datasets).on_commit(
+            number_or_name(body.input),
+            run=run,
+            into=body.into,
+            rows=body.rows,
+            type=body.type,
+            name=body.name,
+        )
+
+    @app.delete("/v1/steps/{name}", status_code=204, responses=_WITHOUT_BODY)
+    def remove_step(name: str, datasets: Served, who: Known) -> None:
+        """Remove a step; the data set that it made stays."""
+        who.require("write")
+        found = next((one for one in datasets.steps() if one.name == name), None)
+        if found is not None and who.sees(datasets, found.input, found.into):
+            _require_for_step(who, datasets, found.into, "write")
+            who.acting(datasets).remove_step(name)
+            return
+        raise NotFoundError(
+            reason=f"there is no step {name[:100]!r}, or the token does not allow it"
+        )
+
+
+def _require_for_step(who: Principal, datasets: Datasets, name: str, right: Right) -> None:
+    """Raise unless the sender may use a data set of a step, which a run may have yet to make."""
+    who.require("write")
+    known = {one for one, _ in datasets.access().values()}
+    if name in known or isinstance(number_or_name(name), int):
+        who.dataset(datasets, name, right)
+    else:
+        who.require_create(name)
 
 
 def _add_rest(app: FastAPI) -> None:

@@ -84,6 +84,14 @@ class Principal:
         """Return the numbers of the data sets that may be read, with deleted and purged ones."""
         return frozenset(number for number, one in datasets.access().items() if self.may_see(*one))
 
+    def sees(self, datasets: Datasets, *names: str) -> bool:
+        """Return whether data sets of some names may be read; some need not exist yet."""
+        known = datasets.access().values()
+        return all(
+            self.may_see(wanted) and all(self.may_see(*one) for one in known if one[0] == wanted)
+            for wanted in names
+        )
+
     def require_share(self, found: Dataset) -> None:
         """Raise unless the sender may say who uses a data set.
 

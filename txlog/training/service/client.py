@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -22,6 +22,8 @@ from txlog.training.datasets.audit import AUDIT
 from txlog.training.datasets.limits import DEFAULT_LIMITS, require_users
 from txlog.training.datasets.lineage import Direction, Graph, as_input
 from txlog.training.datasets.prepare import fetch_file, unpack
+from txlog.training.datasets.step_state import Rows
+from txlog.training.datasets.steps import Step
 from txlog.training.datasets.training_set import TrainingSet, with_where
 from txlog.training.datasets.values import Access, Code, Commit, Input, Part, Summary
 from txlog.training.service.arguments import check_arguments
@@ -29,6 +31,7 @@ from txlog.training.service.connection import TRIES, Connection
 from txlog.training.service.models import (
     AuditModel,
     DiffModel,
+    StepsModel,
     SummariesModel,
     TrainingSetModel,
     TrainingSetsModel,
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 _LONGEST_WAIT_S = 50.0  # The longest wait of one request, in seconds.
 _BATCH_ROWS: Threshold = 64  # Each row contains a file of up to some megabytes.
 _COMMIT, _SUMMARY, _GRAPH = TypeAdapter(Commit), TypeAdapter(Summary), TypeAdapter(Graph)
-_ACCESS = TypeAdapter(Access)
+_ACCESS, _STEP = TypeAdapter(Access), TypeAdapter(Step)
 
 
 def connect(
@@ -83,8 +86,9 @@ def connect(
 class RemoteDatasets:
     """The data sets of a server, as `Datasets` has them.
 
-    The server itself sweeps, so there is no `sweep`; it does not tell its folder, its sources and
-    its recorded transactions, so there are no `root`, `sources` and `recorded`.
+    The server itself sweeps, so there is no `sweep`, and it runs no steps. It does not tell its
+    folder, its sources and its recorded transactions, so there are no `root`, `sources` and
+    `recorded`.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -146,6 +150,35 @@ class RemoteDatasets:
         found = self._connection.send("GET", "/v1/datasets", query=query)
         return SummariesModel.model_validate(found).datasets
 
+    def steps(self) -> Sequence[Step]:
+        """Return the steps of data sets that the token may read."""
+        return [*StepsModel.model_validate(self._connection.send("GET", "/v1/steps")).steps]
+
+    def on_commit(
+        self,
+        dataset: int | str,
+        *,
+        run: str | Sequence[str],
+        into: str,
+        rows: Rows = "new",
+        type: str = "TABLE",
+        name: str | None = None,
+    ) -> Step:
+        """Add a step, as `Datasets.on_commit` does; the server must allow its program."""
+        body = {
+            "input": str(dataset),
+            "run": run if isinstance(run, str) else list(run),
+            "into": into,
+            "rows": rows,
+            "type": type,
+            "name": name,
+        }
+        return _STEP.validate_python(self._connection.send("POST", "/v1/steps", body=body))
+
+    def remove_step(self, name: str) -> None:
+        """Remove a step; the data set that it made stays."""
+        self._connection.send("DELETE", f"/v1/steps/{_step(name)}")
+
     def audit(self) -> pa.Table:
         """Return the changes of the data sets that the token may read, as `Datasets.audit` does."""
         found = AuditModel.model_validate_json(self._connection.answer("GET", "/v1/audit").content)
@@ -185,6 +218,36 @@ class RemoteTrainingSet(TrainingSet):
             fetch_file(part, folder, partial(self.connection.opened, part.uri))
             for part in self.parts
         ]
+
+    def stream(self, form: str) -> Iterator[bytes]:
+        """Yield the bytes of one file with all examples, as `TrainingSet.stream` does."""
+        self._made()
+        path = f"{_path(self.dataset_id)}/training-sets/{_step(self.version_hash)}/export"
+        with self.connection.opened(f"{path}/{_step(form)}") as body:
+            while data := body.read():
+                yield data
+
+    def export(
+        self,
+        place: str | os.PathLike[str],
+        form: str,
+        *,
+        shard_rows: int = 100_000,
+        shard_bytes: int = 256 << 20,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> list[str]:
+        """Raise, because a server offers one file with all examples.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Always; the remedy is `stream`.
+        """
+        raise UnsupportedFeatureError(
+            features=("exports over HTTP",),
+            reason="a server offers all examples as one file",
+            remedy="Write the bytes of stream; or open the folder with txlog.training.Datasets",
+        )
 
     def table(self) -> Table:
         """Raise, because a server offers files, not tables.

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
+from txlog.training.datasets.steps import Step
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import Code, Commit, Failure, Input, Summary
 
@@ -212,6 +213,23 @@ class ShareRequest(_Model):
     readers: list[str] | None
     writers: list[str] | None
     owner: str | None = None
+
+
+class StepsModel(_Model):
+    """Steps in the order in which they were added."""
+
+    steps: list[Step]
+
+
+class StepRequest(_Model):
+    """Add a step, whose program the server allows."""
+
+    input: str
+    run: str | list[str]
+    into: str
+    rows: Literal["new", "all"] = "new"
+    type: str = "TABLE"
+    name: str | None = None
 
 
 class PurgeRequest(_Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
@@ -26,6 +26,7 @@ def serve(
     port: int = HTTP_PORT,
     grpc_port: int | None = None,
     tokens: str | os.PathLike[str] | Authenticator | None = None,
+    programs: Sequence[str | Sequence[str]] = (),
     ready: Callable[[str, str | None], object] | None = None,
     **uvicorn_options: Any,
 ) -> None:
@@ -40,6 +41,8 @@ def serve(
     tokens
         A file of tokens for `TokenFile`, or an `Authenticator`. None: everybody has all rights, and
         only loopback addresses are allowed.
+    programs
+        The programs that steps of requests may run; as for `create_app`.
     ready
         Called with the HTTP address, and the gRPC address or None, when both respond.
     uvicorn_options
@@ -63,7 +66,7 @@ def serve(
 
     socket = _bound(host, port)
     config = uvicorn.Config(
-        create_app(datasets, authenticator, hosts=[host]),
+        create_app(datasets, authenticator, hosts=[host], programs=programs),
         **{"log_level": "warning", "lifespan": "off", "server_header": False, **uvicorn_options},
     )
     server = uvicorn.Server(config)

@@ -20,11 +20,14 @@ from txlog.training.datasets.formats.base import Reading, Writing
 from txlog.training.datasets.formats.hugging_face import HuggingFace, rows_of_hugging_face
 from txlog.training.datasets.formats.image_folder import ImageFolder
 from txlog.training.datasets.formats.ray_data import rows_of_ray
+from txlog.training.datasets.formats.streamed import streamed
 from txlog.training.datasets.formats.tfrecord import TFRecord
 from txlog.training.datasets.formats.webdataset import WebDataset
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, refused
 
+STREAMED = {"tfrecord": "00000.tfrecord", "webdataset": "00000.tar"}
+"""The formats of which one file has all rows, with the name of this file in an export."""
 _SHARD_ROWS, _SHARD_BYTES = 100_000, 256 << 20
 
 
@@ -127,6 +130,23 @@ def export(
         out = Files(opened, shard_rows, shard_bytes)
         writers[form].write(rows, out)
     return [f"{store.root}/{name}" for name in out.names]
+
+
+def stream(opened: Callable[[], pa.RecordBatchReader], form: str) -> Iterator[bytes]:
+    """Yield the bytes of one file with all rows; `opened` and errors as for `streamed`.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such format, or it has several files.
+    """
+    require_texts(form=form)
+    writer = _writers().get(form)
+    if writer is None or form not in STREAMED:
+        raise InvalidInputError(
+            argument="form", reason=f"one of {', '.join(STREAMED)} was expected, not {form!r}"
+        )
+    return streamed(writer, opened)
 
 
 @dataclass(frozen=True)

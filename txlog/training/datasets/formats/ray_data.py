@@ -1,20 +1,23 @@
-"""Ray Data: its data sets as sources, in the order of their rows.
+"""Ray Data: its data sets as sources, in the order of their rows; and tables as its data sets.
 
-Tasks of Ray read the fragments of a table themselves, so there is no export:
-docs/neighbours/ray.md. Rules: spec/datasets.md, DST-57.
+Rules: spec/datasets.md, DST-57 and DST-58.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from txlog.base.errors import SchemaMismatchError, TxlogError, reason_of
 from txlog.training.datasets.formats.samples import without_extensions
 from txlog.training.datasets.sources import refused
+
+if TYPE_CHECKING:
+    from txlog import Table
 
 _ROWS = 1024  # Of one batch.
 
@@ -48,6 +51,27 @@ def rows_of_ray(source: Any) -> pa.RecordBatchReader:
     return without_extensions(
         first.schema, chain([first], tables), "Give all rows the same columns and types with map"
     )
+
+
+def as_ray(table: Table, columns: Sequence[str] | None) -> Any:
+    """Return a `ray.data.Dataset` of a table's rows; its tasks read a fragment each."""
+    import ray.data
+
+    fragments = [pickle.dumps(one) for one in table.fragments()]
+    chosen = None if columns is None else list(columns)
+    scan = table.scan(chosen)  # It checks the columns.
+    if not fragments:
+        return ray.data.from_arrow(scan.schema.empty_table())
+
+    def read(batch: pa.Table) -> Iterator[pa.Table]:
+        for number in batch["fragment"].to_pylist():
+            opened = pickle.loads(fragments[number])
+            for rows in opened.scanner(columns=chosen).to_batches():
+                yield pa.Table.from_batches([rows])
+
+    numbers = [{"fragment": number} for number in range(len(fragments))]
+    tasks = ray.data.from_items(numbers, override_num_blocks=len(numbers))
+    return tasks.map_batches(read, batch_size=1, batch_format="pyarrow")
 
 
 def _tables(source: Any) -> Iterator[pa.Table]:
