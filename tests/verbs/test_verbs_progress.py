@@ -78,7 +78,7 @@ def test_reading_the_log_and_listing_are_counted(
     with moved({"txlog.checkpoint.sidecars:PART_ROWS": 2}):
         table.maintenance.checkpoint()
     table = txlog.Table(table.uri)
-    with moved({"txlog.verbs.vacuum:_LISTED": 3}), txlog.progress(Bar, after_s=0):
+    with moved({"txlog.verbs.listing:_LISTED": 3}), txlog.progress(Bar, after_s=0):
         _ = table.doctor() if verb == "doctor" else table.vacuum()
     told = {bar.desc.rpartition(": ")[2]: (bar.total, bar.count) for bar in reversed(bars)}
     total, count = told["files of the log"]

@@ -267,6 +267,22 @@ class Store(Protocol):
         """
         ...
 
+    def list_pages(self, after: str, until: str | None) -> Iterator[Sequence[ObjectInfo]]:
+        """Yield the files of `list_tree("")` in parts, in any order.
+
+        Parameters
+        ----------
+        after
+            Only files whose names are above this one.
+        until
+            Only files whose names are not above this one. None: all.
+        """
+        ...
+
+    def lists_ranges(self) -> bool:
+        """Return whether `list_pages` sends requests for the files between its two names alone."""
+        ...
+
     def info(self, path: str) -> ObjectInfo:
         """Return the name, size and time of a file. Raises `NotFoundError`."""
         ...
@@ -343,6 +359,14 @@ class BasicStore:
     def list_briefly(self: Store, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
         """Return the files of `list_after`."""
         return list(self.list_after(folder, name))
+
+    def list_pages(self: Store, after: str, until: str | None) -> Iterator[Sequence[ObjectInfo]]:
+        """Yield the files of `list_tree`, all at once."""
+        yield within(self.list_tree(""), after, until)
+
+    def lists_ranges(self) -> bool:
+        """Return False: a range is chosen from a listing of all files."""
+        return False
 
     def read_many(self: Store, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
         """Yield whole files in order. From a remote store, several are read concurrently.
@@ -437,6 +461,14 @@ class ForwardingStore(WrappingStore):
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder."""
         return self.inner.list_tree(folder)
+
+    def list_pages(self, after: str, until: str | None) -> Iterator[Sequence[ObjectInfo]]:
+        """Yield files in parts."""
+        return self.inner.list_pages(after, until)
+
+    def lists_ranges(self) -> bool:
+        """Ask the wrapped store."""
+        return self.inner.lists_ranges()
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file atomically; return whether it was created or existed before."""
@@ -570,6 +602,11 @@ _AHEAD_BYTES: Threshold = 64 << 20  # The bytes that may be read ahead.
 def is_far(store: Store) -> bool:
     """Return whether a store is remote, so that even small requests are slow."""
     return store.reads_at_once > 1
+
+
+def within(infos: Iterable[ObjectInfo], after: str, until: str | None) -> list[ObjectInfo]:
+    """Return the files whose names are above one name, and not above another one."""
+    return [info for info in infos if after < info.name and (until is None or info.name <= until)]
 
 
 def map_many(

@@ -20,7 +20,7 @@ from txlog.base.errors import (
 )
 from txlog.base.threads import Workers, map_ahead
 from txlog.base.uris import scheme_of
-from txlog.store.base import ObjectInfo, OpenOutput, Put, known_ms, require_below
+from txlog.store.base import ObjectInfo, OpenOutput, Put, known_ms, require_below, within
 from txlog.store.cloud_options import Place, connect, place_of
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
 from txlog.store.server import ServerStore, frozen
@@ -160,6 +160,22 @@ class CloudStore(ServerStore):
         """Yield all files below a folder, by name, ascending."""
         found = [info for infos in self._pages(folder, "") for info in infos]
         yield from sorted(found, key=lambda info: info.name)
+
+    def list_pages(self, after: str, until: str | None) -> Iterator[list[ObjectInfo]]:
+        """Yield the files of `list_tree` in parts, a request each."""
+        for infos in self._pages("", after):
+            chosen = within(infos, after, until)
+            yield chosen
+            if len(chosen) < len(infos) and self.lists_ranges():
+                return
+
+    def lists_ranges(self) -> bool:
+        """Return whether the store lists in order, from any name on.
+
+        Azure has no such request, and directory buckets of S3 have another order.
+        """
+        place = place_of(self.root)
+        return place.kind != "az" and not place.bucket.endswith("--x-s3")
 
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the folders in a folder; what is in them is not listed."""

@@ -134,6 +134,17 @@ class ReadingContract:
         assert [info.name for info in store.list_tree("t")] == ["a", "p=1/b", "p=1/q=2/c"]
         assert len(list(store.list_tree(""))) == 4
 
+    def test_a_tree_is_listed_in_ranges(self) -> None:
+        """Each file is in one range, whatever the names between them are."""
+        store = self.make_store()
+        for path in ("a.b", "a/b", "a0", "p=1/b", "p=1/q=2/c", "z"):
+            self.fill(store, path, b"x")
+        whole = list(store.list_tree(""))
+        for bounds in ([], ["a/b"], ["Z", "a.b", "p=1", "p=1/c"], ["a", "a0", "zz"], ["a.b", "z"]):
+            ranges = zip(["", *bounds], [*bounds, None], strict=True)
+            pages = [page for one in ranges for page in store.list_pages(*one)]
+            assert sorted(info for page in pages for info in page) == whole
+
     def test_folders_are_listed_without_what_they_hold(self) -> None:
         """Files are omitted; a missing folder has no subfolders."""
         store = self.make_store()

@@ -41,7 +41,8 @@ from txlog.store.base import ObjectInfo, Store, is_older
 from txlog.store.branches import branch_name, require_main
 from txlog.store.file_times import ahead_ms
 from txlog.store.managed import ManagedStore, is_cleaned_elsewhere, require_cleaned_here
-from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
+from txlog.verbs.listing import DECISIONS
+from txlog.verbs.trash import HOUR_MS, delete_files, hours_ms
 
 _DAY_MS = 24 * HOUR_MS
 _SIDECARS = log_path("_sidecars")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
@@ -19,79 +18,14 @@ from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, is_rehearsing
-from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
-from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
-from txlog.fragments.packs import is_pack
-from txlog.fragments.rows import FEATURE
-from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store, is_part_of_file, map_many
-
-DECISIONS = pa.schema(
-    [
-        pa.field("file", pa.string(), False),
-        pa.field("bytes", pa.int64(), False),
-        pa.field("modified_ms", pa.int64(), True),
-        pa.field("decision", pa.string(), False),
-        pa.field("reason", pa.string(), False),
-    ]
-)
-"""A row for each file: its path below the table, its size, when it was written or removed (null:
-unknown), `keep` or `delete`, and the reason."""
+from txlog.verbs.listing import DECISIONS
 
 HOUR_MS = 3_600_000
 
 TRASH = "_txlog_trash"  # Hidden from readers, and from the clean-ups of other engines.
 _AT_ONCE: Threshold = 1000  # The number of files that one call of the store deletes.
-
-
-# Temporary files that dead writers left beside log files, manifests and segments of indexes.
-_TEMPORARY = re.compile(
-    r"(_delta_log|_symlink_format_manifest|_txlog_index)/(.+/)?\.[^/]+"
-    r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
-)
-
-
-def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
-    """Return the files below a table's root that may be its data, change or deletion files.
-
-    Temporary files of its log are among them, and deletion files from before `txlog.fragments` was
-    dropped. Packs are among them if the table has `txlog.blobs-dev`: in other tables the folder of
-    packs belongs to others.
-    """
-    has_packs = snapshot.supports("txlog.blobs-dev")
-    ours = {CHANGES_FOLDER, DELETIONS_FOLDER} if snapshot.supports(FEATURE) else {CHANGES_FOLDER}
-    with collector_paused():
-        kept = [
-            info
-            for info in infos
-            # Most names are plain. For a million names, a call for each takes half a second.
-            if ("/_" not in (name := info.name) and "/." not in name and name[0] not in "_.")
-            or _is_visible(name, ours)
-            or _TEMPORARY.fullmatch(name)
-            or is_deletion_file(name)
-            or (has_packs and is_pack(name))
-        ]
-        columns = [
-            arrow_array([info.name for info in kept], pa.string()),
-            arrow_array([info.size for info in kept], pa.int64()),
-            arrow_array([info.modified_ms for info in kept], pa.int64()),
-        ]
-    return pa.table(columns, names=DECISIONS.names[:3])
-
-
-def _is_visible(name: str, ours: set[str]) -> bool:
-    """Return whether a vacuum may check a file: it ignores hidden files of others.
-
-    Names that begin with `_` or `.` are hidden, except for folders of partitions.
-    """
-    steps = name.split("/")
-    return all(
-        step[0] not in "_."
-        or ("=" in step and place < len(steps) - 1)
-        or (not place and step in ours)
-        for place, step in enumerate(steps)
-    )
 
 
 def hours_ms(hours: float) -> int:

@@ -6,7 +6,7 @@ deleted, and it is made again if the table has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -61,15 +61,14 @@ from txlog.store.file_times import ahead_ms
 from txlog.store.managed import require_cleaned_here
 from txlog.store.open import open_store
 from txlog.store.places import NamesNeeded, absolute_keys, names_below
+from txlog.verbs.listing import DECISIONS, found_table, list_files
 from txlog.verbs.restore import VACUUM_HOLDS_MS
 from txlog.verbs.settle import settle
 from txlog.verbs.trash import (
-    DECISIONS,
     HOUR_MS,
     DeletionNote,
     delete_files,
     hours_ms,
-    listed_files,
     move_to_trash,
 )
 
@@ -82,7 +81,6 @@ _COLUMNS = ("deletion_vector", "deletion_timestamp", "size", "tags")
 
 # The number of files that are deleted between two checks of the clock.
 _AT_ONCE: Threshold = 20_000
-_LISTED: Threshold = 1_000  # The number of listed files after which progress is shown.
 
 
 def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> int:
@@ -217,9 +215,8 @@ def _round(
     kept_ms = retention_ms(snapshot, request.hours, enforce=request.enforce)
     listed = None
     if not request.lite:
-        names = tracked(store.list_tree(""), None, about="files listed", step=_LISTED)
-        chains = list[ObjectInfo]()
-        listed = listed_files(_each(names, chains), snapshot)
+        listing = list_files(context, snapshot)
+        listed, chains = listing.files, listing.chains
     covered: dict[str, pa.Array] = {}  # For each segment of an index, the files that it covers.
     if listed is not None:
         segments, covered = _segments(store, snapshot)
@@ -272,25 +269,14 @@ def _round(
     return _Round(decided, gone, deleted, snapshot)
 
 
-def _each(infos: Iterable[ObjectInfo], chains: list[ObjectInfo]) -> Iterator[ObjectInfo]:
-    """Yield the files of a listing; those of the logs of branches are collected, too."""
-    for info in infos:
-        if info.name.startswith(BRANCHES_FOLDER):
-            chains.append(info)
-        yield info
-
-
 def _closed(snapshot: Snapshot, chains: Sequence[ObjectInfo]) -> pa.Table:
-    """Return the files of the logs of branches that are not open, as `listed_files` does (BRA-41).
+    """Return the files of the logs of branches that are not open, as `list_files` does (BRA-41).
 
     Temporary files are in the listing anyway.
     """
     known = [branch.id for branch in registry_of(snapshot).open]
     found = [one for one in closed_chains(known, chains) if not one.name.endswith(".tmp")]
-    columns = [[one[place] for one in found] for place in range(3)]
-    kinds = DECISIONS.types[:3]
-    arrays = [arrow_array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-    return pa.table(arrays, names=DECISIONS.names[:3])
+    return found_table(found)
 
 
 def _without_absent(store: Store, decided: pa.Table) -> pa.Table:
@@ -547,7 +533,7 @@ def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table
 
 
 def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.Array]]:
-    """Return the segments of indexes, as `listed_files` does, and the files that each covers.
+    """Return the segments of indexes, as `list_files` does, and the files that each covers.
 
     Segments that cannot be read, or whose index was dropped, are omitted.
     """
@@ -565,10 +551,7 @@ def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.
         if paths is not None:
             keys = flat(canonical_keys(arrow_array(paths, pa.string())))
             covered[path] = names_below(snapshot.root, keys.cast(pa.string()))
-    columns = [[one[place] for one in found] for place in range(3)]
-    kinds = DECISIONS.types[:3]
-    arrays = [arrow_array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-    return pa.table(arrays, names=DECISIONS.names[:3]), covered
+    return found_table(found), covered
 
 
 def _indexes_of_branches(store: Store, snapshot: Snapshot) -> set[str]:
@@ -587,7 +570,7 @@ def _needed_segments(covered: Mapping[str, pa.Array], needed: pa.Array) -> pa.Ar
 
 
 def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
-    """Return the files that were removed before a time, as `listed_files` does."""
+    """Return the files that were removed before a time, as `list_files` does."""
     rows = files.tombstones
     rows = rows.filter(pc.invert(_is_young(rows["deletion_timestamp"], cutoff_ms)))
     times = flat(rows["deletion_timestamp"])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 
 from txlog.base.errors import InvalidInputError
+from txlog.base.thresholds import Threshold
 from txlog.store.base import ObjectInfo, known_ms
+
+_PAGE: Threshold = 10_000  # The number of files that a listing has in memory at a time.
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _OLD = os.O_WRONLY | getattr(os, "O_BINARY", 0)
@@ -279,6 +283,11 @@ def list_below(folder: str) -> list[ObjectInfo]:
 
     Raises `OSError`; a missing folder is empty.
     """
+    return sorted(chain.from_iterable(pages_below(folder)), key=_NAME)
+
+
+def pages_below(folder: str) -> Iterator[list[ObjectInfo]]:
+    """Yield the files of `list_below` in parts, in no order."""
     found: list[ObjectInfo] = []
     waiting = [(folder, "")]
     # One loop, without a call for each file: there may be a million of them.
@@ -297,10 +306,12 @@ def list_below(folder: str) -> list[ObjectInfo]:
                         changed_ms = stat.st_mtime_ns // 1_000_000
                         known = changed_ms if changed_ms > 0 else None  # As `known_ms`.
                         found.append(ObjectInfo(above + entry.name, stat.st_size, known))
+                        if len(found) == _PAGE:
+                            yield found
+                            found = []
         except _NO_FOLDER:
             continue  # The folder was removed meanwhile, or it never existed.
-    found.sort(key=_NAME)
-    return found
+    yield found
 
 
 def links_below(folder: str) -> list[str]:

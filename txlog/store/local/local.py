@@ -29,6 +29,7 @@ from txlog.store.base import (
     is_confined,
     known_ms,
     leads_out,
+    within,
 )
 from txlog.store.local.disk import (
     Disk,
@@ -37,6 +38,7 @@ from txlog.store.local.disk import (
     list_below,
     list_files,
     list_names,
+    pages_below,
 )
 from txlog.store.local.new_files import BUFFER_BYTES, NewFiles, Sink
 from txlog.store.local.put import (
@@ -165,6 +167,12 @@ class LocalStore(BasicStore):
         with os_errors("list", folder, self.root):
             found = list_below(self.resolve(folder))
         yield from found
+
+    def list_pages(self, after: str, until: str | None) -> Iterator[list[ObjectInfo]]:
+        """Yield the files of `list_tree` in parts, so that not all of them are in memory."""
+        with os_errors("list", "", self.root):
+            for infos in pages_below(self.resolve("")):
+                yield within(infos, after, until)
 
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the folders in a folder, ascending; links are left out."""

@@ -1,0 +1,112 @@
+"""The files of a table are the same in one listing and in ranges of names."""
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from tests.moved import moved
+from txlog.commit.context import Context
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.local.local import LocalStore
+from txlog.verbs.listing import list_files
+from txlog.verbs.vacuum import VacuumRequest, vacuum
+
+NAMES = st.text("ab=0/_.", min_size=1, max_size=6).filter(
+    lambda name: all(step.strip(".") for step in name.split("/"))
+)
+
+
+class Ranged(LocalStore):
+    """A store that lists ranges, and says which."""
+
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def lists_ranges(self) -> bool:
+        return True
+
+    def list_pages(self, after: str, until: str | None) -> Iterator[Any]:
+        self.asked.append((after, until))
+        return super().list_pages(after, until)
+
+
+class Elsewhere:
+    """An engine whose work leaves the process."""
+
+    in_process = False
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        sent = pickle.loads(pickle.dumps(function))
+        for item in items:
+            yield pickle.loads(pickle.dumps(sent(pickle.loads(pickle.dumps(item)))))
+
+
+def opened(root: Path, engine: Any = None) -> tuple[Context, Snapshot]:
+    store = Ranged(str(root))
+    context = Context(store) if engine is None else Context(store, engine=engine)
+    return context, load_snapshot(store)
+
+
+@pytest.mark.spec("VAC-12")
+@settings(max_examples=examples(100))
+@given(
+    st.sets(NAMES, max_size=12),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_ranges_find_what_one_listing_finds(
+    names: set[str], size: int, sampled: int, page: int, is_elsewhere: bool
+) -> None:
+    with TemporaryDirectory() as folder:
+        root = Path(folder) / "t"
+        table = txlog.write(root, pa.table({"x": [0]}))
+        for x in range(4):
+            table.append(pa.table({"x": [x]}))
+        table.delete("x = 2")
+        for name in sorted(names, key=len):
+            path = root / name
+            if all(not one.is_file() for one in [path, *path.parents]) and not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(b"of nobody")
+        context, snapshot = opened(root, Elsewhere() if is_elsewhere else None)
+        whole = list_files(context, snapshot)
+        with moved(
+            {
+                "txlog.verbs.listing:_RANGE": size,
+                "txlog.verbs.listing:_SAMPLED": sampled,
+                "txlog.verbs.listing:_PAGE": page,
+                "txlog.store.local.disk:_PAGE": page,
+            }
+        ):
+            found = list_files(context, snapshot)
+            decided = vacuum(context, snapshot, VacuumRequest(0, enforce=False)).decided
+        assert found.files.sort_by("file") == whole.files.sort_by("file")
+        assert sorted(found.chains) == sorted(whole.chains)
+        assert decided == vacuum(context, snapshot, VacuumRequest(0, enforce=False)).decided
+
+
+def test_a_large_table_is_listed_in_many_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(
+        tmp_path / "t", pa.table({"x": [*range(40)], "y": [0] * 40}), partition_by="x"
+    )
+    context, snapshot = opened(tmp_path / "t")
+    monkeypatch.setattr(Ranged, "asked", [])
+    with moved({"txlog.verbs.listing:_RANGE": 10, "txlog.verbs.listing:_SAMPLED": 2}):
+        found = list_files(context, snapshot)
+    # 40 files, each second one of which may begin a range, and each fifth of those does.
+    assert len(Ranged.asked) == 4
+    assert [until for _, until in Ranged.asked[:-1]] == [after for after, _ in Ranged.asked[1:]]
+    assert found.files.num_rows == table.files().num_rows
