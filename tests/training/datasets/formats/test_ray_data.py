@@ -50,7 +50,7 @@ def test_a_training_set_is_a_data_set_of_ray(tmp_path: Path) -> None:
     assert made.prepare(where="n < 0").ray().count() == 0
     again = datasets.create("again", "TABLE", ready.ray(["n"]))
     assert sorted(again.table().to_arrow()["n"].to_pylist()) == [*range(50)]
-    with pytest.raises(InvalidInputError, match="no column"):
+    with pytest.raises(InvalidInputError, match="no such column"):
         ready.ray(["x"])
 
 
