@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from counted_engine import Counted
 from deltalake import DeltaTable
 from pyspark import cloudpickle
 
@@ -28,16 +29,6 @@ pytestmark = pytest.mark.spark
 
 SECRET = "hunter2-of-the-store"
 FILES = 6
-
-
-class Counted(SparkEngine):
-    """Counts the jobs that it runs."""
-
-    jobs = 0
-
-    def _collected(self, items: pa.Table, tasks: int, work: bytes) -> pa.Table:
-        self.jobs += 1
-        return super()._collected(items, tasks, work)
 
 
 class Weighed:

@@ -3,13 +3,17 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from counted_engine import Counted
 from servers import SECRET, Server, localbucket, missing
 
 import txlog
+from tests.moved import moved
 from txlog import spark_ext
+from txlog.store.open import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,3 +57,21 @@ def test_executors_write_stream_delete_and_read(
     log = [found._context.store.read(f"_delta_log/{n:020d}.json") for n in range(3)]
     assert SECRET not in plan
     assert not [data for data in kept + log if SECRET.encode() in data]
+
+
+def test_executors_list_the_files_of_a_vacuum(spark: "SparkSession", s3: Server) -> None:
+    rows = pa.table({"x": [*range(40)], "y": [0] * 40})
+    uri = f"{s3.root()}/listed"
+    txlog.write(uri, rows, partition_by="x", storage_options=s3.options).delete("x < 10")
+    open_store(uri, s3.options).write_new("x=3/part-of-nobody.parquet", b"")
+    ranges = {"txlog.verbs.listing:_RANGE": 10, "txlog.verbs.listing:_SAMPLED": 2}
+    options: dict[str, Any] = {"retention_hours": 0, "enforce_retention_duration": False}
+    here = txlog.Table(uri, storage_options=s3.options)
+    engine = Counted(spark, local_items=0)
+    there = txlog.Table(uri, storage_options=s3.options, engine=engine)
+    with moved(ranges):
+        assert there.vacuum(**options) == here.vacuum(**options)
+        assert engine.jobs == 1
+        gone = there.vacuum(dry_run=False, **options).column("decision").to_pylist()
+    assert gone.count("delete") == 11
+    assert here.refresh().to_arrow()["x"].to_pylist() == [*range(10, 40)]
