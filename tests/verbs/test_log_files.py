@@ -155,6 +155,25 @@ def test_a_compaction_is_what_the_protocol_says(tmp_path: Path) -> None:
             table.maintenance.compact_log(start, end)
 
 
+@pytest.mark.spec("MNT-41")
+def test_a_compaction_of_versions_that_were_cleaned_up_names_the_first_that_is_there(
+    tmp_path: Path,
+) -> None:
+    table = txlog.write(tmp_path, xs(0))
+    for number in range(1, 8):
+        table.append(xs(number))
+    table.maintenance.checkpoint()
+    for version in range(5):
+        (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
+    for start, end, words in ((0, 7, "from 5"), (3, 6, "from 5"), (0, 4, "later"), (2, 5, "later")):
+        with pytest.raises(txlog.NotFoundError, match=f"before version 5.*{words}"):
+            table.maintenance.compact_log(start, end)
+    assert table.maintenance.compact_log(5, 7)
+    (tmp_path / "_delta_log" / f"{6:020d}.json").unlink()
+    with pytest.raises(txlog.LogCorruptError):  # A gap is no clean-up.
+        table.maintenance.compact_log(5, 7)
+
+
 @pytest.mark.spec("MNT-40")
 # Only through its catalog could the table of the last one be given the property.
 @pytest.mark.parametrize(

@@ -144,11 +144,18 @@ class Blobs(RuleBasedStateMachine):
         self.rows |= new
         self._seen()
 
-    @rule()
-    def write_back(self) -> None:
-        """Write rows as they were read: their structs keep their packs."""
+    @rule(bare=st.booleans())
+    def write_back(self, bare: bool) -> None:
+        """Write rows as they were read: their structs keep their packs.
+
+        Even if their schema replaces that of the table, and does not say what a blob is.
+        """
         before = packs_there(self.home / "t")
-        self.table.overwrite(self.table.to_arrow())
+        rows = self.table.to_arrow()
+        if bare:
+            fields = [field.remove_metadata() for field in rows.schema]
+            rows = pa.table(rows.columns, schema=pa.schema(fields))
+        self.table.overwrite(rows, schema_mode="overwrite" if bare else None)
         assert packs_there(self.home / "t") == before
         self._seen()
 
@@ -161,6 +168,20 @@ class Blobs(RuleBasedStateMachine):
             changes.update({"n": "n + 0"}, where="k % 2 = 0")
             changes.delete("k % 3 = 1")
         self.rows = {k: row for k, row in (self.rows | new).items() if k % 3 != 1}
+        self._seen()
+
+    @rule(of=st.integers(0, 2))
+    def move_in_a_transaction(self, of: int) -> None:
+        """Copies of rows come back in the transaction that removed their files."""
+        before = packs_there(self.home / "t")
+        rows = self.table.to_arrow(where=f"k % 3 = {of}")
+        with self.table.transaction() as changes:
+            changes.delete(f"k % 3 = {of}")
+            changes.append(
+                rows.set_column(1, "n", pa.nulls(rows.num_rows, pa.int64()).fill_null(1))
+            )
+        self.rows = {k: (1 if k % 3 == of else n, b) for k, (n, b) in self.rows.items()}
+        assert packs_there(self.home / "t") == before
         self._seen()
 
     @rule()

@@ -86,6 +86,7 @@ def prepare(
     made_ms: int,
     now_ms: int,
     pending_ids: int | None = None,
+    first: Snapshot | None = None,
 ) -> Attempt:
     """Prepare a commit on top of a snapshot (None: it makes the table).
 
@@ -100,6 +101,8 @@ def prepare(
         The time of this attempt.
     pending_ids
         Of an operation of a transaction: the first pending id of its rows (`PENDING_ROW_IDS`).
+    first
+        Of an operation of a transaction: the version that the transaction changes.
 
     Raises
     ------
@@ -107,7 +110,14 @@ def prepare(
         The version could not be opened.
     """
     found = _encoded(
-        store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms, pending_ids=pending_ids
+        store,
+        snapshot,
+        intent,
+        txn_id,
+        made_ms=made_ms,
+        now_ms=now_ms,
+        pending_ids=pending_ids,
+        first=first,
     )
     version = 0 if snapshot is None else snapshot.version + 1
     file = LogFile(commit_name(version), "commit", version, modified_ms=now_ms)
@@ -138,9 +148,10 @@ def _encoded(
     made_ms: int,
     now_ms: int,
     pending_ids: int | None,
+    first: Snapshot | None = None,
 ) -> Encoded:
     intent = _with_types_listed(_with_vectors_enabled(intent, snapshot), snapshot)
-    intent = with_packs(store, snapshot, intent)
+    intent = with_packs(store, snapshot, intent, first)
     if intent.txns and snapshot is not None:
         intent = dated(intent, snapshot)
     metadata = intent.metadata or (snapshot.metadata if snapshot else None)

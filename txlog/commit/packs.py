@@ -32,11 +32,14 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 
 
-def with_packs(store: Store, snapshot: Snapshot | None, intent: Intent) -> Intent:
+def with_packs(
+    store: Store, snapshot: Snapshot | None, intent: Intent, first: Snapshot | None = None
+) -> Intent:
     """Return an intent whose new files say where the packs are that they take over.
 
     A pack that a file takes over must be one of a live file of the version, or be written for this
     commit. So no vacuum can delete it, and no value can name a file that is no pack of this table.
+    For a part of a commit, `first` is the version that the whole commit changes.
 
     Raises
     ------
@@ -56,7 +59,11 @@ def with_packs(store: Store, snapshot: Snapshot | None, intent: Intent) -> Inten
         name_of(place) for add in intent.adds if add.path not in old for place in carried_packs(add)
     }
     if asked := sorted(wanted - places.keys()):
-        known = {} if snapshot is None else _places(store, snapshot, asked)
+        known: dict[str, str] = {}
+        for version in (snapshot, first):
+            left = [name for name in asked if name not in known]
+            if version is not None and left:
+                known |= _places(store, version, left)
         if unknown := [name for name in asked if name not in known]:
             raise _unknown(unknown[0], intent, snapshot)
         places |= known

@@ -38,7 +38,15 @@ from txlog.schema.arrow import (
     warn_of_metadata,
     with_given_metadata,
 )
-from txlog.schema.blobs import as_blobs, blob_columns, in_parts, is_blob, is_blob_type, is_bytes
+from txlog.schema.blobs import (
+    as_blobs,
+    blob_columns,
+    in_parts,
+    is_blob,
+    is_blob_type,
+    is_bytes,
+    with_blobs_of,
+)
 from txlog.schema.hidden import without_hidden
 from txlog.schema.types import (
     TYPE_CHANGES,
@@ -732,7 +740,7 @@ def target_schema(
     """
     if modes.replaces_schema:
         require_columns(data)
-        return data
+        return with_blobs_of(table, data)
     if modes.schema_mode == "merge":
         for first, second in same_names(data):
             raise SchemaMismatchError(

@@ -7,6 +7,7 @@ of its field says above which size a value leaves the row (`ABOVE`). Other engin
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -96,6 +97,22 @@ def is_bytes(kind: pa.DataType) -> bool:
         or types.is_binary_view(kind)
         or types.is_fixed_size_binary(kind)
     )
+
+
+def with_blobs_of(table: StructType, data: StructType) -> StructType:
+    """Return the columns of new rows, in which blob columns of a table stay blob columns.
+
+    Rows of a blob column are structs. If a caller loses the metadata of the column, they would make
+    it a plain struct of paths and offsets.
+    """
+    known = {field.name: field for field in table.fields if is_blob(field)}
+    fields = []
+    for field in data.fields:
+        old = known.get(field.name)
+        if old is not None and ABOVE not in field.metadata and is_blob_type(field.type):
+            field = replace(field, metadata={**field.metadata, ABOVE: old.metadata[ABOVE]})
+        fields.append(field)
+    return StructType(tuple(fields))
 
 
 def above_of(field: StructField) -> int:

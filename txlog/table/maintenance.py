@@ -167,6 +167,8 @@ class TableMaintenance(Namespace):
         ------
         InvalidInputError
             The range is not two or more versions of the table.
+        NotFoundError
+            Commits of the range were cleaned up; the error names the first one that is there.
         """
         from txlog.verbs.log_files import compact_log
 

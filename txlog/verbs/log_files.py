@@ -175,7 +175,7 @@ def _compact_latest(context: Context, snapshot: Snapshot, start: int) -> None:
     while start < end:
         try:
             compact_log(context, snapshot, start, end)
-        except LogCorruptError:
+        except (LogCorruptError, NotFoundError):
             listed = list_log(context.store, since=start)
             there = {file.version for file in listed if file.kind == "commit"}
             first = max(set(range(start, end + 1)) - there, default=start - 1) + 1
@@ -193,8 +193,10 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
     ------
     InvalidInputError
         The versions do not exist, or are fewer than two.
-    LogCorruptError, NotFoundError
-        One of the commits is gone or damaged.
+    NotFoundError
+        Commits were cleaned up; the error names the first one from which on all are there.
+    LogCorruptError
+        One of the commits is gone without a checkpoint that covers it, or damaged.
     """
     store = context.store
     store.require_writable()
@@ -205,6 +207,7 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
             reason=f"{start} to {end} are not two or more versions of the table",
             remedy=f"Choose versions from 0 to {snapshot.version}",
         )
+    _require_there(store, start, end)
     kept: dict[tuple[object, ...], dict[str, Any]] = {}
     for version in range(start, end + 1):
         commit = read_commit(store, LogFile(commit_name(version), "commit", version))
@@ -217,6 +220,19 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
     name = log_path(f"{start:020d}.{end:020d}.compacted.json")
     store.put_if_absent(name, encode_rows(kept.values()))
     return name
+
+
+def _require_there(store: Store, start: int, end: int) -> None:
+    """Raise `NotFoundError` if a clean-up of the log removed the first commits of a range."""
+    listed = [file for file in list_log(store, since=start) if file.kind == "commit"]
+    first = min((file.version for file in listed), default=end + 1)
+    if start < first:
+        enough = first < end
+        raise NotFoundError(
+            version=start,
+            reason=f"the log has no commits before version {first}: they were cleaned up",
+            remedy=f"Choose versions from {first}" if enough else "Choose later versions",
+        )
 
 
 def _key(row: Mapping[str, Any]) -> tuple[object, ...] | None:

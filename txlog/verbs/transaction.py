@@ -165,6 +165,7 @@ class Transaction(Operation):
             made_ms=now_ms,
             now_ms=now_ms,
             pending_ids=self._pending,
+            first=self._first,
         )
         self._pending += sum(add.num_records or 0 for add in intent.adds)
         self._intents.append(intent)
