@@ -225,6 +225,24 @@ def test_errors_over_grpc(catalog: Datasets) -> None:
     assert catalog.list() == []
 
 
+@pytest.mark.spec("DST-66", "DST-46")
+def test_examples_are_chosen_over_grpc(catalog: Datasets, sources: Path) -> None:
+    made = catalog.create("intents", "TEXT_INTENT", "mini-automl/upload/001.csv")
+    made.branch("try")
+    made.update("mini-automl/upload/002.csv", branch="try")
+    where = "utterance LIKE '%9%'"
+    with grpc_stub(catalog) as call:
+        for request in ({"where": where}, {"where": where, "branch": "try"}, {"branch": "try"}):
+            asked = call("PrepareTrainingDataset", dataset_id="1", **request)
+            options: dict[str, Any] = dict(request)
+            same = made.prepare(form="csv", **options)
+            assert asked.version_hash == same.version_hash
+        with pytest.raises(grpc.RpcError) as raised:
+            call("PrepareTrainingDataset", dataset_id="1", where="nothing > 1")
+        error: Any = raised.value
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 @pytest.mark.spec("DST-66")
 def test_reflection_and_health(catalog: Datasets) -> None:
     """What `grpcurl` asks before it sends a request."""

@@ -159,7 +159,13 @@ class _Methods:
     def PrepareTrainingDataset(self, who: Principal, request: Any) -> Any:  # noqa: N802
         found = self._dataset(who, request.dataset_id, "write")
         commit = _number("commit_id", request.commit_id) if request.commit_id else None
-        made = found.prepare(commit, _tags(request.tags), FORM)
+        made = found.prepare(
+            commit,
+            _tags(request.tags),
+            FORM,
+            where=request.where or None,
+            branch=request.branch or None,
+        )
         head = _head(found.summary())
         return messages().SnapshotVersion(
             **head, version_hash=made.version_hash, commits=[_commit(c, made) for c in made.commits]
