@@ -590,6 +590,33 @@ def test_rows_of_one_append_are_told_apart(tmp_path: Path) -> None:
         plain.append(pa.table({"id": [1]}), on_conflict="ignore")
 
 
+@pytest.mark.spec("UNQ-8")
+def test_write_ignores_or_updates_as_append_does(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table = keyed(root, {"id": [1], "v": ["a"]})
+    new = pa.table({"id": [1, 2], "v": ["x", "y"]})
+    with pytest.raises(txlog.DuplicateKeyError, match="id = 1"):
+        txlog.write(root, new, mode="append")
+    txn = ("job", 1)
+    written = txlog.write(root, new, mode="append", on_conflict="ignore", txn=txn)
+    assert written.to_arrow().sort_by("id").to_pydict() == {"id": [1, 2], "v": ["a", "y"]}
+    txlog.write(root, new, mode="append", on_conflict="update")
+    assert table.refresh().to_arrow().sort_by("id")["v"].to_pylist() == ["x", "y"]
+    version = table.version
+    txlog.write(
+        root, pa.table({"id": [3], "v": ["z"]}), mode="append", on_conflict="ignore", txn=txn
+    )
+    assert table.refresh().version == version  # The job has written this part already.
+    for mode in ("error", "ignore", "overwrite"):
+        with pytest.raises(txlog.InvalidInputError, match=f"the mode is '{mode}'"):
+            txlog.write(root, new, mode=mode, on_conflict="update")
+    with pytest.raises(txlog.InvalidInputError, match="is not one of"):
+        txlog.write(root, new, mode="append", on_conflict="other")  # type: ignore[arg-type]
+    with pytest.raises(txlog.InvalidInputError, match="no table yet"):
+        txlog.write(tmp_path / "new", new, mode="append", on_conflict="ignore")
+    assert not txlog.Table.exists(tmp_path / "new")
+
+
 @pytest.mark.spec("UNQ-2")
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()])

@@ -21,7 +21,7 @@ from tests.examples import examples
 from tests.moved import moved
 from txlog import col
 from txlog.data_files.options import WriteOptions
-from txlog.lookup.indexed import PredicateKeys, RowKeys, asked_index
+from txlog.lookup.indexed import PredicateKeys, RowKeys, asked_indexes
 from txlog.scan.plan import Explanation
 from txlog.store.open import open_store
 from txlog.testing import CountingStore, open_table
@@ -56,7 +56,10 @@ SCHEMA = pa.schema(
         ("n", pa.int64()),
     ]
 )
-KEYS = [("i",), ("l",), ("m",), ("s",), ("d",), ("t",), ("o",), ("i", "s"), ("o", "l")]
+KEYS = [
+    *[("i",), ("l",), ("m",), ("s",), ("d",), ("t",), ("o",)],
+    *[("i", "s"), ("o", "l"), ("l", "m"), ("s", "i"), ("d", "t", "i"), ("i", "o")],
+]
 
 
 @pytest.fixture
@@ -71,12 +74,27 @@ def row_of(draw: Any, number: int) -> dict[str, Any]:
 
 
 def in_some_order(draw: Any, rows: list[dict[str, Any]], names: tuple[str, ...]) -> pa.Table:
-    """Return rows as they are, or those with keys sorted, for an ordered run."""
-    found = pa.Table.from_pylist(rows, SCHEMA)
-    if draw(st.booleans()):
-        return found
-    whole = found.filter(~ds.field(names[0]).is_null())
-    return whole.sort_by([(name, "ascending") for name in names])
+    """Return rows as they are, or sorted by their keys, with or without nulls."""
+    kind = draw(st.sampled_from(["any", "whole", "nulls first", "nulls last", "apart"]))
+    keyed = [row for row in rows if all(row[name] is not None for name in names)]
+    if kind in ("whole", "apart"):
+        keyed.sort(key=lambda row: [row[name] for name in names])
+    if kind == "apart":  # Rows without a key are somewhere between the others.
+        place = draw(st.integers(0, len(keyed)))
+        keyed[place:place] = [row for row in rows if row[names[0]] is None]
+    if kind in ("nulls first", "nulls last"):
+        is_last = kind == "nulls last"
+        order = {name: sorted({one for one in VALUES[name] if one is not None}) for name in names}
+        keyed = sorted(
+            rows,
+            key=lambda row: [
+                len(order[name]) * is_last - (not is_last)
+                if row[name] is None
+                else order[name].index(row[name])
+                for name in names
+            ],
+        )
+    return pa.Table.from_pylist(rows if kind == "any" else keyed, SCHEMA)
 
 
 def same_rows(table: txlog.Table, where: Any) -> Explanation:
@@ -350,8 +368,9 @@ def test_ranges_that_an_index_does_not_answer(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": range(10), "b": ["x"] * 10, "n": range(10)}))
     table.indexes.create(["a", "b"], name="both")
     with moved(ALWAYS_USED):
-        for where in ("a > 3", "a > 3 AND b > 'a'", "b LIKE 'x%'"):
+        for where in ("b LIKE 'x%'", "b > 'a' OR a > 3"):
             assert same_rows(table, where).index is None
+        table.indexes.drop("both")
         table.indexes.create("a", name="a_alone")
         for where in ("a <> 3", "NOT a > 3", "a > 3 OR b = 'x'", "a + 1 > 3"):
             assert same_rows(table, where).index is None
@@ -362,6 +381,50 @@ def test_ranges_that_an_index_does_not_answer(tmp_path: Path) -> None:
         assert explain(txlog.Table(table.uri), "a > 3").index == (
             "a_alone: not used, because it is larger than the files to be read"
         )
+
+
+@pytest.mark.usefixtures("always_used")
+@pytest.mark.spec("LKP-14")
+def test_the_first_columns_of_sorted_keys(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "a": [number // 100 for number in range(3_000)],
+            "b": [FIRST + timedelta(hours=number % 100 // 2) for number in range(3_000)],
+            "c": [Decimal(number % 100).scaleb(-2) for number in range(3_000)],
+            "n": range(3_000),
+        }
+    )
+    table = txlog.write(tmp_path / "t", rows.slice(0, 1_700), properties={"txlog.pageRows": "10"})
+    table.indexes.create(["a", "b", "c"], name="abc")
+    table.append(rows.slice(1_700))
+    table.append(rows.slice(40, 50).take(pa.array([3, 1, 4, 5, 9, 2])))  # It is not sorted.
+    for _ in range(2):
+        hour = f"TIMESTAMP '{FIRST + timedelta(hours=7):%Y-%m-%d %H:%M:%S}'"
+        for where, found in [
+            ("a = 7", 100),
+            ("a IN (7, 9) AND n > 0", 200),
+            ("a BETWEEN 7 AND 9", 300),
+            ("a > 28", 200),
+            ("a = 40", 0),
+            (f"a = 7 AND b = {hour}", 2),
+            (f"a = 7 AND b < {hour}", 16),
+            (f"a IN (3, 7) AND b <= {hour} AND c > 0", 32),
+            (f"a > 7 AND b = {hour}", 2_300),
+            (f"a = 7 AND b = {hour} AND c BETWEEN 0 AND 0.14", 2),
+            (f"a = 7 AND b = {hour} AND c = 0.14", 2),
+        ]:
+            told = same_rows(table, where).index
+            assert told is not None
+            assert told.startswith(f"abc: {found:,} rows may match in "), (where, told)
+        assert same_rows(table, f"b = {hour}").index is None
+        table.indexes.merge()
+    table.indexes.create("a", name="a_alone")
+    # Of two indexes the one that leaves less to read is used.
+    where = f"a = 7 AND b < {hour}"
+    assert str(same_rows(table, where).index).startswith("a_alone: 100 rows may match in 3 files")
+    table.delete(col("n").isin(range(41, 46)))
+    table.optimize.compact(sort_by=["a", "b", "c"])
+    assert str(same_rows(table, where).index).startswith("abc: 16 rows may match in 1 files")
 
 
 def explain(table: txlog.Table, where: Any) -> Explanation:
@@ -456,7 +519,7 @@ def test_the_index_with_the_most_columns_is_asked(tmp_path: Path) -> None:
     def asked(where: Any) -> Any:
         reading = table.scan(where=where).plan.reading
         assert reading.where is not None
-        found = asked_index(snapshot, PredicateKeys(reading.where))
+        (found, *_) = asked_indexes(snapshot, PredicateKeys(reading.where)) or (None,)
         return found and (found.definition.name, [one.to_pylist() for one in found.keys.arrays])
 
     assert asked("a = 1 AND b IN (3, 4)") == ("a_bx", [[1, 1], [3, 4]])
@@ -469,8 +532,8 @@ def test_the_index_with_the_most_columns_is_asked(tmp_path: Path) -> None:
     assert asked("a <=> NULL") is None
     with moved({"txlog.lookup.indexed:_MOST_KEYS": 3}):
         assert asked("a IN (1, 2, 3) AND b IN (1, 2)") == ("ax", [[1, 2, 3]])
-    assert asked_index(snapshot, RowKeys({"a": pa.array([1.0])})) is None
-    assert asked_index(snapshot, RowKeys({"a": pa.array(["x"])})) is None
+    assert asked_indexes(snapshot, RowKeys({"a": pa.array([1.0])})) == []
+    assert asked_indexes(snapshot, RowKeys({"a": pa.array(["x"])})) == []
 
 
 @pytest.mark.usefixtures("always_used")

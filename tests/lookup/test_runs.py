@@ -133,7 +133,7 @@ def test_the_form_follows_the_rows() -> None:
     ascending, _ = built(K, pa.array([-5, 1]), pa.array([1, 9]))
     assert (ascending.form, ascending.rows) == ("ordered", None)
     assert ascending.find(ordered(K, pa.array([1]))).tolist() == [1, 2]
-    for parts in ([[3, 1]], [[1, 5], [4]], [[1, None, 2]]):
+    for parts in ([[3, 1]], [[1, 5], [4]], [[1, None, 3], [2]]):
         run, builder = built(K, *(pa.array(part, pa.int64()) for part in parts))
         assert run.form == "hashed"
         values = [value for part in parts for value in part]
@@ -142,6 +142,12 @@ def test_the_form_follows_the_rows() -> None:
                 wanted = hashed([K], [pa.array([value], pa.int64())])
                 assert row in run.find(wanted)
         assert builder.nulls == values.count(None)
+    for values, start in [([None, None, 1, 5], 2), ([1, 5, None], 0), ([1, None, 5], None)]:
+        run, _ = built(K, *(pa.array([value], pa.int64()) for value in values))
+        assert run.form == "ordered"
+        assert (run.rows is None, run.start) == (start is not None, start or 0)
+        assert run.find(ordered(K, pa.array([5]))).tolist() == [values.index(5)]
+        assert run.within(0, 2**64 - 1).tolist() == [values.index(1), values.index(5)]
     texts, _ = built(T, pa.array(["a", "ab", "b" * 20]))
     assert texts.form == "ordered"
     # So many keys have the same first bytes that their order tells them apart no more.

@@ -3,7 +3,8 @@
 A predicate such as `id = 7 AND delay > 60` compares the key column of an index with a value, so
 the index names the few rows that may match. All rows that it names are compared with the predicate,
 and files that it does not cover are scanned. So the result is that of a scan without the index.
-Where the rows of files are sorted by the key, it also finds ranges of keys, as of `id < 7`.
+Where the rows of files are sorted by the key, it also finds ranges of keys, as of `id < 7`, and
+keys of which only the first columns are known.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from txlog.expressions.listed import listed_values
 from txlog.expressions.operators import OPERATORS
 from txlog.expressions.tree import And, Column, Comparison, Expression, In, Like, Literal, Or
 from txlog.fragments.fragment import Fragment
+from txlog.lookup.composite import Box
 from txlog.lookup.indexes import Coverage, Finder
 from txlog.lookup.keys import AskedKeys, KeyRanges, Numbers, can_be_key, ordered, orders
 from txlog.lookup.lookup import LookupCache, as_keys
@@ -57,8 +59,8 @@ class GivenKeys(Protocol):
         """Return the keys that the rows may have in some columns; None: too many, or no keys."""
         ...
 
-    def ranges(self, column: StructField) -> KeyRanges | None:
-        """Return the ranges of keys in which the rows may be; None: they may have any key."""
+    def ranges(self, columns: Sequence[StructField]) -> KeyRanges | None:
+        """Return ranges of the first of some columns in which keys are; None: they may be any."""
         ...
 
 
@@ -91,10 +93,19 @@ class PredicateKeys:
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return None  # It is no value of the column, as with a decimal of more digits.
 
-    def ranges(self, column: StructField) -> KeyRanges | None:
-        """Return the ranges of the values that it compares with a column."""
-        found = _ranges(self._where, column) if orders(column) else None
-        return None if found is None or len(found) > _MOST_RANGES else KeyRanges(column, found)
+    def ranges(self, columns: Sequence[StructField]) -> KeyRanges | None:
+        """Return the values of the first columns, and the ranges of the next one."""
+        boxes: list[Box] = [()]
+        used = 0
+        for column in columns:
+            found = _ranges(self._where, column) if orders(column) else None
+            if found is None or len(boxes) * len(found) > _MOST_RANGES:
+                break
+            boxes = [(*box, one) for box in boxes for one in found]
+            used += 1
+            if any(least != most for least, most in found):
+                break  # Behind a range, the order says nothing of the next columns.
+        return KeyRanges(tuple(columns[:used]), tuple(boxes)) if used else None
 
 
 _LARGEST = (1 << 64) - 1
@@ -171,7 +182,7 @@ class RowKeys:
             return None  # As floating point numbers, several whole numbers are equal.
         return _asked(columns, arrays)
 
-    def ranges(self, column: StructField) -> None:
+    def ranges(self, columns: Sequence[StructField]) -> None:
         """Return None: the rows have keys, not ranges."""
 
 
@@ -191,11 +202,12 @@ class AskedIndex:
     keys: AskedKeys | KeyRanges
 
 
-def asked_index(snapshot: Snapshot, keys: GivenKeys) -> AskedIndex | None:
-    """Return the index of a table with the most key columns whose values are known. Pure.
+def asked_indexes(snapshot: Snapshot, keys: GivenKeys) -> list[AskedIndex]:
+    """Return the indexes of a table that may find keys; empty if there is none. Pure.
 
-    If there is none: one over a single column of which ranges are known. None if there is no index
-    for these keys.
+    The first one is over the most columns of those whose values are known. The other one, for which
+    values or ranges of its first columns are known, is there if it knows more of them. What it
+    finds depends on the order of the rows in the files.
     """
     found: list[AskedIndex] = []
     ranged: list[AskedIndex] = []
@@ -205,16 +217,18 @@ def asked_index(snapshot: Snapshot, keys: GivenKeys) -> AskedIndex | None:
         if not columns:
             continue
         if not all(one.name in keys.names and can_be_key(one) for one in columns):
-            ranges = (
-                keys.ranges(columns[0]) if len(columns) == len(definition.columns) == 1 else None
-            )
+            is_whole = len(columns) == len(definition.columns) and all(map(can_be_key, columns))
+            ranges = keys.ranges(columns) if is_whole else None
             if ranges is not None:
                 ranged.append(AskedIndex(definition, columns, ranges))
             continue
         asked = keys.of(columns)
         if asked is not None:
             found.append(AskedIndex(definition, columns, asked))
-    return max(found, key=lambda one: len(one.columns), default=next(iter(ranged), None))
+    best = sorted(found, key=lambda one: len(one.columns))[-1:]
+    known = len(best[0].columns) if best else 0
+    ranged = [one for one in ranged if len(one.keys.columns) > known]
+    return best + sorted(ranged, key=lambda one: len(one.keys.columns))[-1:]
 
 
 def logical_columns(snapshot: Snapshot, definition: IndexDefinition) -> tuple[str, ...] | None:
@@ -234,6 +248,13 @@ class _Narrowed:
     text: str  # For people.
     positions: Mapping[str, Numbers] = field(default_factory=dict)  # Of rows, by paths of files.
     left_out: pa.Array = field(default_factory=lambda: _no_paths())  # Paths of files without rows.
+    whole: int | None = None  # The number of files to read whole; None: all of them.
+    rows: int = 0  # Rows to read in other files.
+
+    @property
+    def cost(self) -> tuple[bool, int, int]:
+        """Say how much is to be read, to be compared with what another index leaves."""
+        return self.whole is None, self.whole or 0, self.rows
 
 
 def _no_paths() -> pa.Array:
@@ -296,7 +317,7 @@ class _Search:
         """Return which rows of some files may match, by the runs that cover them."""
         keys = self.asked.keys
         if isinstance(keys, KeyRanges):
-            coverage, has_keys = coverage.ordered, bool(keys.ranges)
+            coverage, has_keys = coverage.ordered, bool(keys.boxes)
         else:
             has_keys = bool((keys.codes >= 0).any())
         parts = Finder(coverage, keys).parts() if has_keys else []
@@ -318,7 +339,7 @@ class _Search:
         if whole:
             text += f", {whole:,} files are read whole"
         left_out = pc.invert(pc.is_in(coverage.paths, value_set=found))
-        return _Narrowed(text, few, coverage.paths.filter(left_out))
+        return _Narrowed(text, few, coverage.paths.filter(left_out), whole, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +347,7 @@ class IndexedPlan(ScanPlan):
     """A scan of the rows that have one of the keys of its predicate."""
 
     inner: ScanPlan
-    search: _Search = field(repr=False, compare=False)
+    narrowed: Callable[[], _Narrowed] = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[[ScanPlan], ScanPlan], tuple[ScanPlan]]:
         """Pickle the plan without the index, which is in the memory of this process."""
@@ -345,7 +366,7 @@ class IndexedPlan(ScanPlan):
         return self._kept(self.inner.read_files)
 
     def _kept(self, files: PlannedFiles) -> PlannedFiles:
-        found = self.search.found
+        found = self.narrowed()
         before = files.rows.primaries
         left_out = pc.is_in(flat(before["path"]), value_set=found.left_out)
         kept = files.filter(pc.invert(left_out))
@@ -393,21 +414,27 @@ def indexed_plan(
     where = plan.reading.where
     if where is None:
         return plan
-    asked = asked_index(snapshot, PredicateKeys(where) if keys is None else keys)
-    if asked is None:
+    searches = [
+        _Search(
+            store,
+            cache,
+            asked,
+            plan,
+            tuple(one.name_in_files(snapshot.mapping_mode) for one in asked.columns),
+            fragments,
+            {} if coverages is None else coverages,
+            frozenset(index_definitions(snapshot.metadata.configuration)),
+            snapshot.metadata.id,
+        )
+        for asked in asked_indexes(snapshot, PredicateKeys(where) if keys is None else keys)
+    ]
+    if not searches:
         return plan
-    search = _Search(
-        store,
-        cache,
-        asked,
-        plan,
-        tuple(one.name_in_files(snapshot.mapping_mode) for one in asked.columns),
-        fragments,
-        {} if coverages is None else coverages,
-        frozenset(index_definitions(snapshot.metadata.configuration)),
-        snapshot.metadata.id,
-    )
-    candidates = Candidates(where, lambda: search.found.positions)
+
+    def narrowed() -> _Narrowed:
+        return min([search.found for search in searches], key=lambda found: found.cost)
+
+    candidates = Candidates(where, lambda: narrowed().positions)
     reading = replace(plan.reading, candidates=candidates)
     reading.memo.footers = cache.footers
-    return IndexedPlan(reading=reading, live=plan.live, inner=plan, search=search)
+    return IndexedPlan(reading=reading, live=plan.live, inner=plan, narrowed=narrowed)

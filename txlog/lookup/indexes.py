@@ -21,6 +21,7 @@ from txlog.base.texts import without_secrets
 from txlog.base.threads import cached_property
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
+from txlog.lookup.composite import Window, are_within, combined, span
 from txlog.lookup.keys import AskedKeys, Encodings, KeyRanges, Numbers, key_type
 from txlog.lookup.runs import Run, RunError
 from txlog.lookup.segments import (
@@ -85,9 +86,9 @@ class Coverage:
 
     @cached_property
     def ordered(self) -> Coverage:
-        """The coverage by ordered runs alone, which can find ranges of keys."""
-        runs = tuple(live for live in self.runs if live.run.form == "ordered")
-        others = [live.owners for live in self.runs if live.run.form != "ordered"]
+        """The coverage by runs in the order of the keys alone, which can find ranges of keys."""
+        runs = tuple(live for live in self.runs if live.run.is_in_order)
+        others = [live.owners for live in self.runs if not live.run.is_in_order]
         places = np.concatenate([*others, np.array(self.uncovered, np.int64)])
         uncovered = tuple(sorted(places[places >= 0].tolist()))
         return Coverage(self.fragments, runs, uncovered, self.segments)
@@ -148,19 +149,28 @@ class Finder:
     def __init__(self, coverage: Coverage, asked: AskedKeys | KeyRanges) -> None:
         self._coverage = coverage.ordered if isinstance(asked, KeyRanges) else coverage
         self._asked = asked
-        self._encodings: dict[str, Encodings] = {}
+        self._encodings: dict[tuple[str, tuple[Window, ...]], Encodings] = {}
 
     def _rows_of(self, run: Run) -> Numbers:
         """Return the rows of a run that may have one of the keys."""
         if isinstance(self._asked, AskedKeys):
-            return run.find(self._wanted(self._asked, run.form))
-        found = [run.within(least, most) for least, most in self._asked.ranges]
+            return run.find(self._wanted(self._asked, run))
+        spans = [span(run.windows, box) if run.windows else box[0] for box in self._asked.boxes]
+        found = [run.within(*one) for one in spans if one is not None]
+        if not found:
+            return np.empty(0, np.int64)
         return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
 
-    def _wanted(self, asked: AskedKeys, form: str) -> Encodings:
-        found = self._encodings.get(form)
+    def _wanted(self, asked: AskedKeys, run: Run) -> Encodings:
+        found = self._encodings.get((run.form, run.windows))
         if found is None:
-            found = self._encodings[form] = asked.encodings(form)
+            if run.windows:
+                columns = asked.ordered_columns()
+                inside = are_within(run.windows, columns)
+                found = np.unique(combined(run.windows, [one[inside] for one in columns]))
+            else:
+                found = asked.encodings(run.form)
+            self._encodings[run.form, run.windows] = found
         return found
 
     def parts(self) -> list[tuple[Fragment, Numbers]]:

@@ -300,7 +300,7 @@ class AskedKeys:
 
         The form is `ordered` (only for one column), `hashed`, or that of `encode`.
         """
-        complete = self.codes >= 0
+        complete = self.complete
         if form is None:
             found = encode(self.columns, self.arrays)
         elif form == "ordered":
@@ -310,6 +310,16 @@ class AskedKeys:
         if len(found) == 1:
             return found if complete[0] else found[:0]
         return np.unique(found if complete.all() else found[complete])
+
+    @property
+    def complete(self) -> NDArray[np.bool_]:
+        """For each key whether it has no null."""
+        return self.codes >= 0
+
+    def ordered_columns(self) -> list[Encodings]:
+        """Return the ordered encodings of each column's values, of keys without null."""
+        pairs = zip(self.columns, self.arrays, strict=True)
+        return [ordered(*one)[self.complete] for one in pairs]
 
     def predicate(self) -> Expression:
         """Return a predicate that is true for all rows with one of the keys, and maybe others."""
@@ -322,16 +332,18 @@ class AskedKeys:
 
 @dataclass(frozen=True)
 class KeyRanges:
-    """Ranges of keys of one column, by their ordered encodings.
+    """Ranges of the first columns of keys, by their ordered encodings.
 
     Parameters
     ----------
-    ranges
-        The least and the largest encoding of each.
+    columns
+        The first columns of the keys.
+    boxes
+        For each box the least and the largest encoding in each of these columns.
     """
 
-    column: StructField
-    ranges: tuple[tuple[int, int], ...]
+    columns: tuple[StructField, ...]
+    boxes: tuple[tuple[tuple[int, int], ...], ...]
 
 
 def _places_in(array: pa.Array, values: pa.Array) -> Numbers:

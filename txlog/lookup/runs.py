@@ -25,6 +25,7 @@ from txlog.lookup.bits import (
     unpack,
     zeros_before,
 )
+from txlog.lookup.composite import Window, combined, windows_of
 from txlog.lookup.keys import (
     Encodings,
     Numbers,
@@ -36,7 +37,7 @@ from txlog.lookup.keys import (
 )
 from txlog.schema.types import StructField
 
-Form = Literal["ordered", "hashed"]
+Form = Literal["ordered", "composite", "hashed"]
 """The encoding of the keys in a run."""
 
 FILE_BITS, MERGED_BITS = 16, 8
@@ -67,7 +68,10 @@ class Run:
     zeros
         The number of zeros in `upper` before each eight words; uint32.
     rows
-        The row of each key, packed with `row_bits` each; None: the i-th key is the key of row i.
+        The row of each key, packed with `row_bits` each; None: the i-th key is that of row
+        `start + i`.
+    windows
+        Of a composite run: which bits of each column's encoding the keys have.
     """
 
     form: Form
@@ -82,6 +86,13 @@ class Run:
     zeros: NDArray[np.uint32]
     lower: Encodings
     rows: Encodings | None
+    start: int = 0
+    windows: tuple[Window, ...] = ()
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the order of the encodings is that of the keys, so that it finds ranges."""
+        return self.form != "hashed"
 
     @property
     def nbytes(self) -> int:
@@ -138,7 +149,7 @@ class Run:
 
     def _rows(self, places: Numbers) -> Numbers:
         if self.rows is None or not len(places):
-            return places
+            return places + self.start if self.start else places
         return packed_at(self.rows, self.row_bits, places).astype(np.int64)
 
     def _places_of(self, number: int) -> Numbers:
@@ -216,13 +227,17 @@ class Run:
         numbers = heads << np.uint64(self.low) | unpack(self.lower, self.low, self.keys)
         encodings = (numbers + np.uint64(self.base)) << np.uint64(self.shift)
         if self.rows is None:
-            return encodings, np.arange(self.keys)
+            return encodings, np.arange(self.start, self.start + self.keys)
         return encodings, unpack(self.rows, self.row_bits, self.keys).astype(np.int64)
 
     def check(self, rows: int) -> None:
         """Raise `RunError` unless `find` works and returns only rows below `rows`."""
-        if self.rows is None and self.keys != rows:
-            raise RunError(f"{self.keys} keys are those of {rows} rows")
+        if self.rows is None and not self.is_in_order and self.keys != rows:
+            raise RunError(f"a hashed run of {self.keys} keys of {rows} rows has no row numbers")
+        if self.rows is not None and self.start:
+            raise RunError("its keys have row numbers and a first row")
+        if self.rows is None and self.start + self.keys > rows:
+            raise RunError(f"{self.keys} keys from row {self.start} are those of {rows} rows")
         if self.keys < 0 or self.keys > rows or rows >= 1 << 40:
             raise RunError(f"{self.keys} keys of {rows} rows")
         if not self.keys:
@@ -261,13 +276,15 @@ def build_run(
     *,
     bits: int,
     shift: int = 0,
+    start: int = 0,
+    windows: tuple[Window, ...] = (),
 ) -> Run:
     """Return the run of ascending encodings.
 
     Parameters
     ----------
-    rows
-        The row of each; None: the row is its place.
+    rows, start
+        The row of each; None: its place behind the row `start`.
     num_rows
         The number of rows; some may have no key.
     bits, shift
@@ -295,6 +312,7 @@ def build_run(
         form, count, first, last, shift, first >> shift, low, row_bits, upper, zeros_before(upper),
         pack(np.bitwise_and(numbers, low_mask(low), out=numbers), low),
         None if rows is None else pack(rows.astype(np.int64, copy=False).view(np.uint64), row_bits),
+        start, windows,
     )  # fmt: skip
 
 
@@ -365,10 +383,10 @@ class RunBuilder:
     def __init__(self, columns: Sequence[StructField]) -> None:
         self._columns = tuple(columns)
         self._is_number = len(columns) == 1 and is_number(columns[0])
-        self._is_sorted = len(columns) == 1 and orders(columns[0])
-        self._last = np.uint64(0)
+        self._is_sorted = all(map(orders, columns))
+        self._last: list[int] = []  # The encodings of the last key.
         self._hashes: list[Encodings] = []
-        self._ordered: list[Encodings] = []
+        self._ordered: list[list[Encodings]] = [[] for _ in columns]  # For each column.
         self._valid: list[NDArray[np.bool_]] = []
         self.num_rows = 0
         self.nulls = 0
@@ -382,45 +400,80 @@ class RunBuilder:
         self._valid.append(complete)
         nulls = len(complete) - int(complete.sum())
         self.nulls += nulls
+        if nulls and len(arrays) > 1:
+            # A search for the first columns alone must find rows with a null in the others, too.
+            self._is_sorted = False
         if self._is_number or self._is_sorted:
-            encodings = ordered(self._columns[0], arrays[0])
-            self._is_sorted = (
-                self._is_sorted
-                and not nulls
-                and bool(encodings[0] >= self._last)
-                and bool((encodings[1:] >= encodings[:-1]).all())
-            )
-            self._last = encodings[-1]
-            if self._is_number or self._is_sorted:
-                self._ordered.append(encodings)
+            encodings = [ordered(*one) for one in zip(self._columns, arrays, strict=True)]
+            keyed = [one[complete] for one in encodings] if nulls else encodings
+            self._is_sorted = self._is_sorted and self._follow(keyed)
+            for kept, one in zip(self._ordered, encodings, strict=True):
+                kept.append(one)
+        if not self._is_number and not self._is_sorted:
+            self._ordered = []
         if not self._is_number:
             self._hashes.append(hashed(self._columns, arrays))
 
+    def _follow(self, keyed: Sequence[Encodings]) -> bool:
+        """Return whether keys are in ascending order, and none is below those before."""
+        if not len(keyed[0]):
+            return True
+        before, self._last = self._last, [int(one[-1]) for one in keyed]
+        if before > [int(one[0]) for one in keyed]:
+            return False
+        found = keyed[-1][1:] >= keyed[-1][:-1]
+        for one in reversed(keyed[:-1]):
+            found = (one[1:] > one[:-1]) | ((one[1:] == one[:-1]) & found)
+        return bool(found.all())
+
     def finish(self, bits: int = FILE_BITS) -> Run:
         """Return the run of all rows."""
-        if self._is_sorted and self.num_rows:
-            encodings = np.concatenate(self._ordered)
-            run = build_run("ordered", encodings, None, self.num_rows, bits=bits)
-            cut = encodings >> np.uint64(run.shift)
-            if (self._is_number and not run.shift) or (cut[1:] != cut[:-1]).all():
-                return run
-            # For texts, rows of one key that are not adjacent count as rows of several keys.
-            keys = encodings if self._is_number else np.concatenate(self._hashes)
-            if _crowd(cut) <= 2 * _crowd(keys):
-                return run
         if not self.num_rows:
             return _EMPTY
-        numbers = self._ordered if self._is_number else self._hashes
-        encodings = np.concatenate(numbers) if len(numbers) > 1 else numbers[0]
-        if self._is_number:
-            encodings = hashed_numbers(encodings)
         rows = np.arange(self.num_rows)
         if self.nulls:
             rows = np.flatnonzero(np.concatenate(self._valid))
-            encodings = encodings[rows]
+        run = self._in_order(rows, bits) if self._is_sorted and len(rows) else None
+        if run is not None:
+            return run
+        encodings = self._joined(self._ordered[0] if self._is_number else self._hashes, rows)
+        if self._is_number:
+            encodings = hashed_numbers(encodings)
         bits = max(bits, _LEAST_HASH_BITS - max(len(rows), 1).bit_length())
         encodings, rows = _in_order(encodings, rows, self.num_rows, bits=bits)
         return build_run("hashed", encodings, rows, self.num_rows, bits=bits)
+
+    def _joined(self, parts: Sequence[Encodings], rows: Numbers) -> Encodings:
+        joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return joined[rows] if self.nulls else joined
+
+    def _in_order(self, rows: Numbers, bits: int) -> Run | None:
+        """Return the run of sorted keys; None if its search would find too many rows."""
+        columns = [self._joined(one, rows) for one in self._ordered]
+        form: Form = "ordered"
+        windows: tuple[Window, ...] = ()
+        encodings = columns[0]
+        if len(columns) > 1:
+            form, windows = "composite", windows_of(self._columns, columns)
+            encodings = combined(windows, columns)
+        start = int(rows[0])
+        # Nulls are mostly before all keys or behind them.
+        places = None if int(rows[-1]) - start + 1 == len(rows) else rows
+        run = build_run(
+            form,
+            encodings,
+            places,
+            self.num_rows,
+            bits=bits,
+            start=start if places is None else 0,
+            windows=windows,
+        )
+        cut = encodings >> np.uint64(run.shift)
+        if (self._is_number and not run.shift) or (cut[1:] != cut[:-1]).all():
+            return run
+        # For texts, rows of one key that are not adjacent count as rows of several keys.
+        keys = encodings if self._is_number else self._joined(self._hashes, rows)
+        return run if _crowd(cut) <= 2 * _crowd(keys) else None
 
 
 def complete_rows(arrays: Sequence[pa.Array]) -> NDArray[np.bool_]:
@@ -450,9 +503,10 @@ class RunPart:
 
 
 def merge_runs(parts: Sequence[RunPart]) -> Run | None:
-    """Return the merged run of the kept files of parts of the same form, in their order.
+    """Return the merged run of the kept files of parts, in their order.
 
-    Keys are merged by their encodings; no data is read. None: too many keys would become equal.
+    All parts have the same form and windows. Keys are merged by their encodings; no data is read.
+    None: too many keys would become equal.
     """
     form = parts[0].run.form
     shift = max(part.run.shift for part in parts)
@@ -472,12 +526,20 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
     together, places = _in_order(
         together, places, before, bits=MERGED_BITS, shift=shift, in_parts=True
     )
-    implied = form == "ordered" and len(places) == before and bool((np.diff(places) == 1).all())
+    in_order = parts[0].run.is_in_order
+    implied = in_order and len(places) > 0 and bool((np.diff(places) == 1).all())
     run = build_run(
-        form, together, None if implied else places, before, bits=MERGED_BITS, shift=shift
+        form,
+        together,
+        None if implied else places,
+        before,
+        bits=MERGED_BITS,
+        shift=shift,
+        start=int(places[0]) if implied else 0,
+        windows=parts[0].run.windows,
     )
     cut = np.uint64(run.shift)
-    if form == "ordered" and any(_crowd(one >> cut) > 2 * _crowd(one) for one in encodings):
+    if in_order and any(_crowd(one >> cut) > 2 * _crowd(one) for one in encodings):
         return None
     lost = (1 << run.shift) - 1  # Bits that are no longer known.
     return replace(run, first=run.first & ~lost, last=run.last | lost)

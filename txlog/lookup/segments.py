@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from txlog.base.errors import NotFoundError, TxlogError, warn_caller
 from txlog.base.thresholds import Threshold
 from txlog.base.version import __version__
 from txlog.log.paths import decode_path, is_unique
+from txlog.lookup.composite import Window
 from txlog.lookup.keys import can_be_key, key_type
 from txlog.lookup.runs import Run, RunBuilder, RunError, RunPart, merge_runs
 from txlog.parquet.file_footer import FOOTER_END, end_bytes, footer_start
@@ -140,6 +141,10 @@ def encode_segment(
             "form": run.form, "keys": run.keys, "first": run.first, "last": run.last,
             "shift": run.shift, "base": run.base, "low": run.low, "rowBits": run.row_bits,
         }  # fmt: skip
+        if run.start:
+            one["start"] = run.start
+        if run.windows:
+            one["windows"] = [[of.base, of.shift, of.width] for of in run.windows]
         for name, kind in _ARRAYS.items():
             array = getattr(run, name)
             one[name] = None if array is None else placed(array.astype(kind).tobytes())
@@ -229,17 +234,30 @@ def read_paths(store: Store, path: str, size: int) -> list[str] | None:
 
 
 def _covered(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredRun:
-    if one["form"] not in ("ordered", "hashed"):
+    if one["form"] not in ("ordered", "composite", "hashed"):
         raise RunError(f"a run has the form {one['form']!r}")
+    windows = tuple(_window(of) for of in one.get("windows", ()))
+    if bool(windows) != (one["form"] == "composite") or len(windows) > columns:
+        raise RunError(f"a run of the form {one['form']!r} has {len(windows)} windows")
+    if one["form"] == "ordered" and columns > 1:
+        raise RunError(f"an ordered run has keys of {columns} columns")
     files = tuple(_file(file, arrays, columns) for file in one["files"])
     names = ("keys", "first", "last", "shift", "base", "low", "rowBits")
     numbers: list[Any] = [_whole(one[name]) for name in names]
     loaded = {name: _array(one[name], arrays, kind) for name, kind in _ARRAYS.items()}
     if any(loaded[name] is None for name in ("upper", "zeros", "lower")):
         raise RunError("a run lacks an array")
-    run = Run(one["form"], *numbers, **loaded)
+    start: Any = _whole(one.get("start", 0))
+    run = replace(Run(one["form"], *numbers, **loaded), start=start, windows=windows)
     run.check(sum(file.rows for file in files))
     return CoveredRun(run, files)
+
+
+def _window(given: Sequence[Any]) -> Window:
+    base, shift, width = map(_whole, given)
+    if shift >= 64 or width > 64 or base >= 1 << 64:
+        raise RunError(f"{given!r} is no window of an encoding")
+    return Window(base, shift, width)
 
 
 def _file(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredFile:
@@ -284,15 +302,14 @@ def merged(
 ) -> list[CoveredRun]:
     """Merge runs into as few as possible, without the files that are not live."""
     found: list[CoveredRun] = []
-    by_form: dict[str, list[CoveredRun]] = {}
+    by_form: dict[tuple[str, tuple[Window, ...]], list[CoveredRun]] = {}
     known: set[tuple[str, ...]] = set()
     for covered in runs:
         fresh = [file.paths not in known and is_live(file) for file in covered.files]
         known |= {file.paths for file in covered.files}
         if any(fresh):
-            by_form.setdefault(covered.run.form, []).append(covered)
-            if not all(fresh):
-                by_form[covered.run.form][-1] = _without(covered, fresh)
+            together = by_form.setdefault((covered.run.form, covered.run.windows), [])
+            together.append(covered if all(fresh) else _without(covered, fresh))
     for together in by_form.values():
         together.sort(key=lambda covered: covered.run.first)
         every = [RunPart(one.run, one.starts, np.ones(len(one.files), bool)) for one in together]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -49,6 +49,9 @@ from txlog.verbs.create import already_exists, existing, write_new_table
 from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
 from txlog.verbs.properties import Asked
 
+if TYPE_CHECKING:
+    from txlog.verbs.constraints import OnConflict
+
 
 def write(
     uri: str | os.PathLike[str],
@@ -66,6 +69,7 @@ def write(
     partition_mode: PartitionMode = "static",
     schema_mode: SchemaMode = None,
     computed_from: int | None = None,
+    on_conflict: OnConflict = "error",
     on_error: OnError = "error",
     quarantine: Handle | str | os.PathLike[str] | None = None,
     options: WriteOptions | None = None,
@@ -90,6 +94,9 @@ def write(
         it, but for name and description. The data has values for `identity` columns, so these are
         `Identity(explicit=True)`; otherwise create the table first. With `mode="overwrite"` and
         `schema_mode="overwrite"` it gets these partition columns.
+    on_conflict
+        With `mode="append"`, as for `Table.append`: `ignore` and `update` are for an existing table
+        with one unique key.
     on_error, quarantine
         As for `Table.append`, also for a new table.
     branch, engine
@@ -109,6 +116,12 @@ def write(
     )
     require_app_version(txn)
     stated = computed_from_in(mode, computed_from)
+    if on_conflict != "error" and mode != "append":
+        raise InvalidInputError(
+            argument="on_conflict",
+            reason=f"{on_conflict!r} is for rows that are appended, and the mode is {mode!r}",
+            remedy="Leave it out, or append the rows",
+        )
     definition = Definition(
         partition_by=partition_by,
         cluster_by=cluster_by,
@@ -123,6 +136,12 @@ def write(
     if stated is not None:
         latest = None if snapshot is None else snapshot.version
         require_version_known(stated, latest, context.store.root)
+    if snapshot is None and on_conflict != "error":
+        raise InvalidInputError(
+            argument="on_conflict",
+            reason=f"{on_conflict!r} needs a unique key, and there is no table yet",
+            remedy="Create the table, and add a unique key to it first",
+        )
     if snapshot is None:
         made = write_new_table(
             context,
@@ -164,7 +183,7 @@ def write(
         "quarantine": quarantine,
     }
     if mode == "append":
-        table.append(data, **shared)
+        table.append(data, on_conflict=on_conflict, **shared)
     else:
         columns = partition_by if modes.replaces_schema else None
         table.overwrite(
