@@ -24,6 +24,7 @@ from tests.examples import examples
 from tests.moved import moved
 from txlog.commit.intent import Intent
 from txlog.commit.operation import execute
+from txlog.commit.unique_keys import UniqueCheck
 from txlog.extend import context_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import Append
@@ -642,3 +643,27 @@ def test_times_after_the_years_of_python_are_keys(
         assert table.lookup(rows(values[0], 7)["k"], on="k").num_rows == 2
         table.upsert(rows(values[1], values[1] + 1), on="k")
     assert table.count() == 5
+
+
+@pytest.mark.spec("UNQ-7")
+@pytest.mark.parametrize("shallow", [False, True])
+def test_a_clone_does_not_compare_the_rows_of_its_source(tmp_path: Path, shallow: bool) -> None:
+    source = keyed(tmp_path / "t", {"id": [1, 2], "v": ["a", "b"]})
+    source.append(pa.table({"id": [3], "v": ["c"]}))
+    read: list[str] = []
+    compare = UniqueCheck._require
+
+    def counted(*args: Any) -> None:
+        read.append(args[1].key.name)
+        compare(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(UniqueCheck, "_require", counted)
+        target = source.clone(tmp_path / "c", shallow)
+        older = source.clone(tmp_path / "c", shallow, version=1, replace=True)
+        assert read == []
+        with pytest.raises(txlog.DuplicateKeyError, match="id = 2"):
+            older.append(pa.table({"id": [2], "v": ["z"]}))
+        assert read == ["pk"]
+    assert older.count() == 2
+    assert target.refresh().version == older.version

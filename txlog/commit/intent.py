@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import orjson
 import pyarrow as pa
@@ -44,6 +44,9 @@ from txlog.fragments.rows import FIELDS_TAG
 from txlog.protocol.access import is_active, is_stamped
 from txlog.protocol.properties import Properties, compatibilities
 from txlog.stats.files import num_records
+
+if TYPE_CHECKING:
+    from txlog.snapshot.snapshot import Snapshot
 
 UserMetadata: TypeAlias = "str | Mapping[str, Any]"
 """A caller's notes for a commit: text, or a mapping of names to JSON values."""
@@ -126,6 +129,8 @@ class Intent:
     revives: bool = False
     # Whether its files were files of a version before, so that their packs are known (BLB-8).
     keeps_packs: bool = False
+    # The version of a table whose rows, and no others, the new version has (UNQ-7).
+    rows_of: Snapshot | None = None
     # Whether files that announce no change of rows have rows of the caller, not of the table.
     has_given_rows: bool = False
     isolation: Isolation = "Serializable"

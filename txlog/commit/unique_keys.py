@@ -169,6 +169,11 @@ class UniqueCheck:
             The error names the unique key, a value, and the winner that has it.
         """
         known = {} if before is None else before.memo(key_columns)
+        source = None if winners else intent.rows_of
+        if source is not None and source.supports("txlog.uniqueKeys"):
+            kept = source.memo(key_columns)
+            if all(kept.get(name) == key for name, key in after.memo(key_columns).items()):
+                return  # These rows were compared when they came into their table.
         for name, key in after.memo(key_columns).items():
             is_new = known.get(name) != key or not intent.columns.isdisjoint(key.key.columns)
             adds = () if is_new else _added(intent)

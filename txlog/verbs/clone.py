@@ -363,6 +363,7 @@ class _Clone(Operation):
             domains=_domains(self._snapshot, base),
             reads=Reads(everything=True),
             keeps_packs=True,
+            rows_of=self._snapshot,
             parameters={
                 "source": f"delta.`{without_secrets(self._snapshot.root)}`",
                 "sourceVersion": self._snapshot.version,
