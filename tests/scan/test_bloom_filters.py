@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 ALWAYS_READ = {"txlog.scan.bloom_filters:_LEAST_TIMES": 0}
+CAST = ["cast(m AS decimal(9, 2)) m", "cast(w AS decimal(30, 3)) w", "cast(f AS float) f", "x"]
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
     [
@@ -35,10 +36,13 @@ SCHEMA = pa.schema(
         ("d", pa.date32()),
         ("t", pa.timestamp("us", "UTC")),
         ("m", pa.decimal128(9, 2)),
+        ("w", pa.decimal128(30, 3)),
+        ("f", pa.float32()),
+        ("x", pa.float64()),
         ("n", pa.int64()),
     ]
 )
-FILTERED = "i,l,s,b,d,t"
+FILTERED = "i,l,s,b,d,t,m,w,f,x"
 
 
 def row(number: int) -> dict[str, Any]:
@@ -50,7 +54,10 @@ def row(number: int) -> dict[str, Any]:
         "b": spread.to_bytes(4) * (spread % 5),
         "d": date(2020, 1, 1) + timedelta(days=spread),
         "t": FIRST + timedelta(microseconds=spread),
-        "m": Decimal(spread).scaleb(-2),
+        "m": Decimal(spread - 5_000).scaleb(-2),
+        "w": Decimal((spread - 5_000) * 10**22 + spread).scaleb(-3),
+        "f": (spread - 5_000) / 8,
+        "x": (spread - 5_000) / 10,
         "n": number,
     }
 
@@ -176,7 +183,7 @@ def test_filters_of_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     frame = (
         spark.createDataFrame(rows(range(2_000)).to_pandas())
         .repartition(1)
-        .selectExpr("cast(i AS int) i", "l", "s", "b", "d", "t", "cast(m AS decimal(9, 2)) m", "n")
+        .selectExpr("cast(i AS int) i", "l", "s", "b", "d", "t", *CAST, "n")
     )
     options = {f"parquet.bloom.filter.enabled#{name}": "true" for name in SCHEMA.names[:-1]}
     folder = tmp_path / "spark"
@@ -198,3 +205,39 @@ def test_filters_of_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.Monkey
                 assert sorted(answer) == expected, name
                 absent += not expected and not found
     assert absent >= 6
+
+
+def test_zeros_and_nan_are_found(tmp_path: Path) -> None:
+    values = [0.0, -0.0, float("nan"), 1.5, -1.5, 0.1]
+    schema = pa.schema([("f", pa.float32()), ("x", pa.float64()), ("n", pa.int64())])
+    properties = {"txlog.bloomFilterColumns": "f,x", "txlog.rowGroupRows": "1"}
+    table = txlog.Table.create(tmp_path / "t", schema, properties=properties)
+    table.append(pa.table({"f": values, "x": values, "n": range(6)}).cast(schema))
+    with moved(ALWAYS_READ):
+        for name in ("f", "x"):
+            for value, found in [(0.0, [0, 1]), (-0.0, [0, 1]), (0, [0, 1]), (1.5, [3]), (7, [])]:
+                assert table.to_arrow(["n"], col(name) == value)["n"].to_pylist() == found
+            assert table.count(col(name) == float("nan")) == 1
+            assert table.count(col(name).isin([float("nan"), 1.5])) == 2
+        assert table.count(col("f") == 0.1) == 0  # As a double it is another number.
+        assert table.count(col("x") == 0.1) == 1
+
+
+def test_filters_of_values_of_a_fixed_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other engines write UUID columns."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    keys = [number.to_bytes(16) for number in range(0, 2_000, 2)]
+    data = pa.table({"k": pa.array(keys, pa.binary(16)), "n": range(1_000)})
+    options = {"k": {"ndv": 1_000, "fpp": 0.01}}
+    pq.write_table(data, folder / "a.parquet", row_group_size=100, bloom_filter_options=options)
+    table = txlog.convert_to_delta(str(folder))
+    found = decoded_groups(monkeypatch)
+    with moved(ALWAYS_READ):
+        assert table.to_arrow(["n"], col("k") == keys[345])["n"].to_pylist() == [345]
+        assert 3 in found
+        assert len(found) < 3
+        found.clear()
+        assert table.count(col("k") == (691).to_bytes(16)) == 0
+        assert len(found) < 3
+        assert table.count(col("k") == b"short") == 0

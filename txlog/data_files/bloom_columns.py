@@ -14,17 +14,18 @@ FALSE_MATCHES = 0.01
 """How often a filter does not exclude a value that is not there."""
 
 _KINDS = (
-    "byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz",
+    "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
+    "timestamp_ntz",
 )  # fmt: skip
 
 
 def has_filter(column: StructField) -> bool:
-    """Return whether a Bloom filter of a column can be read: of values that are equal as bytes."""
+    """Return whether a Bloom filter of a column can be read: of values with few encodings."""
     kind = column.type
-    if isinstance(kind, DecimalType):
-        return False  # pyarrow has no filters of the bytes in which it writes them.
     # Values of nanoseconds are not searched in filters.
-    return isinstance(kind, PrimitiveType) and kind.name in _KINDS
+    return isinstance(kind, DecimalType) or (
+        isinstance(kind, PrimitiveType) and kind.name in _KINDS
+    )
 
 
 def bloom_columns(

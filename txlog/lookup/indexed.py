@@ -384,6 +384,13 @@ class IndexedPlan(ScanPlan):
         return replace(kept, explanation=told)
 
 
+def rows_named(plan: ScanPlan) -> int | None:
+    """Return how many rows an index names for a plan; None if none is used."""
+    if not isinstance(plan, IndexedPlan) or plan.narrowed().whole is None:
+        return None
+    return plan.narrowed().rows
+
+
 def _unpickled(plan: ScanPlan) -> ScanPlan:
     return plan
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ _SALT = np.array(
     np.uint32,
 )  # fmt: skip
 _MASK = (1 << 64) - 1
+_FLOATS = {"FLOAT": "<f", "DOUBLE": "<d"}
+_EXACT = Context(prec=77)  # More digits than a decimal has.
 _P1, _P2, _P3, _P4, _P5 = (
     0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
     0x27D4EB2F165667C5,
@@ -112,35 +114,61 @@ def parse(bits: bytes, size: int, known: Iterable[bytes]) -> BloomFilter:
     return made
 
 
-def plain(value: Any, kind: pa.DataType, physical: str) -> bytes | None:
-    """Return a value in the plain encoding of a column; None if that is unknown or not exact.
+def plain(
+    value: Any, kind: pa.DataType, physical: str, length: int = 0
+) -> tuple[bytes, ...] | None:
+    """Return the plain encodings of all values of a column that equal a value.
+
+    None if they are unknown, as those of a value that the column cannot have exactly.
 
     Parameters
     ----------
-    kind, physical
-        The types of the column in the file.
+    kind, physical, length
+        The types of the column in the file, and the bytes of each value if that is fixed.
     """
     if physical == "BYTE_ARRAY":
         if isinstance(value, str):
-            return value.encode("utf-8", "surrogatepass")
-        return value if isinstance(value, bytes) else None
-    if physical not in ("INT32", "INT64") or isinstance(value, bool | float):
+            return (value.encode("utf-8", "surrogatepass"),)
+        return (value,) if isinstance(value, bytes) else None
+    if physical in _FLOATS:
+        return _floats(value, _FLOATS[physical])
+    if physical == "FIXED_LEN_BYTE_ARRAY" and isinstance(value, bytes):
+        return (value,) if pa.types.is_fixed_size_binary(kind) and len(value) == length else None
+    if physical not in ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"):
         return None
-    if not isinstance(value, int | Decimal | date | datetime):
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | date | datetime):
         return None
     try:
-        scalar = pa.array([value], kind)
+        as_decimal = isinstance(value, int) and pa.types.is_decimal(kind)
+        scalar = pa.array([Decimal(value) if as_decimal else value], kind)  # type: ignore[arg-type]
         if scalar.to_pylist() != [value]:
             return None
         if pa.types.is_decimal(kind):
-            number = int(scalar[0].as_py().scaleb(kind.scale))
+            number = int(scalar[0].as_py().scaleb(kind.scale, _EXACT))
         elif pa.types.is_date32(kind):
             number = scalar.cast(pa.int32())[0].as_py()
         else:
             number = scalar.cast(pa.int64())[0].as_py()
-        return struct.pack("<i" if physical == "INT32" else "<q", number)
+        if physical == "FIXED_LEN_BYTE_ARRAY":
+            if not pa.types.is_decimal(kind):
+                return None
+            return (number.to_bytes(length, "big", signed=True),)
+        return (struct.pack("<i" if physical == "INT32" else "<q", number),)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, struct.error):
         return None
+
+
+def _floats(value: Any, form: str) -> tuple[bytes, ...] | None:
+    """Return the encodings of a floating point number: both of zero. NaN has too many."""
+    if type(value) not in (float, int):
+        return None
+    try:
+        data = struct.pack(form, value)
+    except (OverflowError, struct.error):
+        return None
+    if struct.unpack(form, data)[0] != value:
+        return None
+    return (data,) if value else (struct.pack(form, 0.0), struct.pack(form, -0.0))
 
 
 def xxh64(data: bytes) -> int:

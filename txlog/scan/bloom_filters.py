@@ -70,9 +70,11 @@ def _excludes(
     column = footer.chunk(group, leaf)
     start = getattr(column, "bloom_filter_offset", None)  # Older versions of pyarrow have no such.
     kind, physical = footer.schema.field(name).type, footer.physical_types[leaf]
-    encoded = [plain(value, kind, physical) for value in values]
-    asked = [one for one in encoded if one is not None]
-    if not start or not asked or len(asked) < len(encoded):
+    length = footer.metadata.schema.column(leaf).length
+    encoded = [plain(value, kind, physical, length) for value in values]
+    known = [one for one in encoded if one is not None]
+    asked = [form for one in known for form in one]
+    if not start or not asked or len(known) < len(encoded):
         return False
     stored: int | None = getattr(column, "bloom_filter_length", None)
     first = read(start, stored or HEADER_BYTES)
@@ -92,4 +94,4 @@ def _known(statistics: Any, kind: Any, physical: str) -> list[bytes]:
     if statistics is None or not statistics.has_min_max or physical not in ("INT32", "INT64"):
         return []
     bounds = (plain(one, kind, physical) for one in (statistics.min, statistics.max))
-    return [one for one in bounds if one is not None]
+    return [form for one in bounds if one is not None for form in one]

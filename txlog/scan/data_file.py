@@ -27,6 +27,7 @@ from txlog.parquet.file_footer import FileFooter, open_source
 from txlog.scan.columns import is_legacy, metadata_bounds, rebased
 from txlog.scan.read_plan import ReadPlan
 from txlog.scan.resolve import Resolved
+from txlog.schema.casts import Reading
 from txlog.stats.file_bounds import row_group_bounds
 from txlog.stats.skip import Bounds, keep, merged
 from txlog.store.base import Store, is_confined, is_far, naming
@@ -333,7 +334,8 @@ class OpenFile:
             return ranges
         wanted: dict[int, tuple[str, Sequence[object]]] = {}
         for column, values in self._plan.listed.items():
-            name, path = self.resolved.names.get(column), self.resolved.leaf((column,))
+            name = self.resolved.names.get(column)
+            path = self.resolved.leaf((column,), _KEPT)
             leaf = None if path is None else self._footer.leaf(path)
             if name is not None and leaf is not None:
                 wanted[leaf] = name, values
@@ -377,6 +379,8 @@ class OpenFile:
         return Bounds(rows, {(name,): bound for name, bound in found.items() if name in ours})
 
 
+# What keeps each value.
+_KEPT = (Reading.SAME, Reading.LAYOUT, Reading.CHECKED)
 RowRange = tuple[int, int]
 """Positions of a fragment: from the first number, up to the second without it."""
 

@@ -337,6 +337,10 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
             begin, size = begin + size, 2 * size
         return pa.concat_tables(found)
 
+    def indexed(self, filter: Any) -> ScanPlan | None:
+        """Return a plan by an index of the rows that a filter keeps; None: no index is there."""
+        return self._held.indexed(filter, self.schema)
+
     def explain(self, filter: Any = None) -> Explanation:
         """Return which files a scanner with a filter reads, if an index narrows it.
 

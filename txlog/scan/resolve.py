@@ -8,7 +8,7 @@ files (`promised`). A reader that cannot convert reads a file only if it `is_pla
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -112,11 +112,14 @@ class Resolved:
             )
         )
 
-    def leaf(self, path: Path) -> Path | None:
-        """Return the path in the file of a column with statistics that fit the table's type."""
+    def leaf(self, path: Path, readings: Collection[Reading] = (Reading.SAME,)) -> Path | None:
+        """Return the path in the file of a column with statistics that fit the table's type.
+
+        `readings` are those that may make the table's values of the file's.
+        """
         for one in self.columns:
             if one.column.name == path[0]:
-                if one.how != "stored" or one.name is None or one.reading is not Reading.SAME:
+                if one.how != "stored" or one.name is None or one.reading not in readings:
                     return None
                 return (one.name, *self.form.physical(path)[1:])
         return None

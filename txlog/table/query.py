@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache, partial
 from importlib.util import find_spec
@@ -16,11 +17,14 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     require_flags,
 )
+from txlog.table.key_joins import narrow
 from txlog.table.table import Table
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
+_EXPLAIN = re.compile(r"\s*EXPLAIN\s+", re.IGNORECASE)
+_AS_IT_IS = "read by the engine, which gives its filters to the table"
 _SCHEMES = ("/", "\\", "~", ".")
 
 
@@ -39,7 +43,12 @@ def sql(
     (the folder `raw/flights`), `FROM 's3://bucket/flights'`. `flights VERSION AS OF 3` and
     `flights TIMESTAMP AS OF '2026-11-01'` read older versions. Filters and columns are pushed down
     to the tables, so files without wanted rows are not opened. If a filter compares the key columns
-    of an index with values (`WHERE id = 7`), only the rows that the index names are read.
+    of an index with values (`WHERE id = 7`), only the rows that the index names are read. A join
+    with few rows reads the other table by an index, too: of `a JOIN b ON x = y WHERE a.id = 7` the
+    rows of `a` are read first, and then the rows of `b` that an index over `y` names for them.
+
+    `EXPLAIN SELECT …` returns a row for each table of the query, `table` and `plan`: what is read
+    of it. To say that, it reads the rows that come before others.
 
     Parameters
     ----------
@@ -52,7 +61,7 @@ def sql(
     storage_options
         As for `Table`, for tables that the query names by path.
     use_index
-        As for `Table.scan`. What an index does for a filter, `Table.scan(where=…).explain()` says.
+        As for `Table.scan`.
 
     Raises
     ------
@@ -70,14 +79,22 @@ def sql(
     require_flags(use_index=use_index)
     chosen = _engine(engine)
     given = {} if tables is None else tables
-    parsed = _parse(query)
+    explained = _EXPLAIN.match(query) if isinstance(query, str) else None
+    parsed = _parse(query[explained.end() :] if explained else query)
     if chosen == "polars":
         _refuse_functions(parsed)
     relations: dict[str, Any] = {}
+    labels: list[str] = []
     for reference in _references(parsed):
         name = f"txlog_{len(relations)}"
         relations[name] = _relation(reference, given, os.fspath(root), storage_options, use_index)
+        labels.append(reference.sql(dialect="duckdb"))
         _rename(reference, name)
+    read = narrow(parsed, relations) if use_index else {}
+    if explained:
+        plans = [read.get(name, _AS_IT_IS) for name in relations]
+        schema = pa.schema([("table", pa.string()), ("plan", pa.string())])
+        return pa.table([labels, plans], schema=schema)
     text = parsed.sql(dialect="duckdb")
     return (_by_duckdb if chosen == "duckdb" else _by_polars)(text, relations)
 

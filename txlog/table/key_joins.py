@@ -1,0 +1,335 @@
+"""Joins of few rows in SQL: the keys of one table are looked up in the index of another.
+
+`FROM a JOIN b ON a.x = b.y WHERE a.id IN (17, 4)` needs only the rows of `b` whose `y` is an `x` of
+the few rows of `a`. An engine finds these by reading the column `y` of all rows. Here the rows of
+`a` are read first, by an index; then those of `b`, by an index over `y` and the values of `x`. The
+engine runs the whole query over the rows that were read. So the result is right if each row that is
+left out is a part of no row of the join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
+from txlog.base.thresholds import Threshold
+from txlog.lookup.indexed import rows_named
+from txlog.scan.dataset import TableDataset
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+    from sqlglot.optimizer.scope import Scope
+
+_MOST_ROWS: Threshold = 1 << 20  # Rows of one table that are read before the query.
+
+
+@dataclass
+class _Source:
+    """A table of a FROM clause.
+
+    Parameters
+    ----------
+    relation
+        The rows, or a dataset; None: not known here, as of a subquery.
+    may_lack
+        Whether a row of the others stays without a row of this one: it is the right side of a LEFT
+        JOIN. Then only the conditions of that join leave rows out.
+    """
+
+    name: str  # In the relations of the query.
+    label: str  # In the text of the query.
+    relation: Any
+    may_lack: bool
+    values: dict[str, pa.Array] = field(default_factory=dict)  # Those that a column must have.
+    keys: list[tuple[str, str, str]] = field(default_factory=list)  # Column, other table, column.
+
+
+def narrow(parsed: exp.Query, relations: dict[str, Any]) -> dict[str, str]:
+    """Read the rows that a query's joins need by indexes, where the rows on one side are few.
+
+    Parameters
+    ----------
+    relations
+        Datasets and Arrow tables by the names of the query's references, each named once. Those
+        whose rows are read are replaced by these rows.
+
+    Returns
+    -------
+    What was read, in words, by the same names.
+    """
+    from sqlglot.optimizer.scope import traverse_scope
+
+    told: dict[str, str] = {}
+    for scope in traverse_scope(parsed):
+        sources = _sources(scope, relations)
+        if len(sources) > 1:
+            told |= _narrowed(parsed, sources, relations)
+    return told
+
+
+def _sources(scope: Scope, relations: Mapping[str, Any]) -> dict[str, _Source]:
+    """Return the tables of a FROM clause by their aliases, with what its conditions say of them.
+
+    It is empty if rows that match nothing may be in the result, but for those of LEFT JOIN.
+    """
+    from sqlglot import exp
+
+    select = scope.expression
+    begin = select.args.get("from_") if isinstance(select, exp.Select) else None
+    if begin is None or select.args.get("laterals"):
+        return {}
+    joins = select.args.get("joins") or []
+    found: dict[str, _Source] = {}
+    for one in (begin, *joins):
+        side = (one.args.get("side") or "").upper()
+        kind = (one.args.get("kind") or "").upper()
+        if side not in ("", "LEFT") or kind not in ("", "INNER", "CROSS", "OUTER"):
+            return {}
+        if one.args.get("method"):
+            return {}
+        alias = one.this.alias_or_name.lower()
+        if not alias or alias in found:
+            return {}
+        is_plain = isinstance(one.this, exp.Table) and not any(
+            one.this.args.get(part) for part in ("sample", "joins", "pivots", "laterals")
+        )
+        renames = one.this.args.get("alias") and one.this.args["alias"].args.get("columns")
+        relation = relations.get(one.this.name) if is_plain and not renames else None
+        found[alias] = _Source(one.this.name, alias, relation, side == "LEFT")
+    where = select.args.get("where")
+    for condition in _parts(where.this if where is not None else None):
+        _learn(condition, found, None)
+    for one in joins:
+        alias = one.this.alias_or_name.lower()
+        only = alias if found[alias].may_lack else None
+        for condition in _parts(one.args.get("on")):
+            _learn(condition, found, only)
+        for name in one.args.get("using") or ():
+            others = [other for other in found if other != alias]
+            pairs = [(other, _own(found[other], name.name)) for other in others]
+            known = [(other, column) for other, column in pairs if column is not None]
+            mine = _own(found[alias], name.name)
+            if mine is not None and len(known) == 1 == len(others):
+                _learn_keys(found, (alias, mine), known[0], only)
+    return found
+
+
+def _parts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
+    """Yield the parts of a condition that must all be true."""
+    from sqlglot import exp
+
+    if condition is None:
+        return
+    condition = condition.unnest()
+    if isinstance(condition, exp.And):
+        yield from _parts(condition.this)
+        yield from _parts(condition.expression)
+    else:
+        yield condition
+
+
+def _learn(condition: exp.Expr, sources: dict[str, _Source], only: str | None) -> None:
+    """Note what a condition says; with `only`, of the right side of a LEFT JOIN alone."""
+    from sqlglot import exp
+
+    if isinstance(condition, exp.EQ):
+        left, right = condition.this.unnest(), condition.expression.unnest()
+        columns = [_column(one, sources) for one in (left, right)]
+        if columns[0] is not None and columns[1] is not None:
+            _learn_keys(sources, columns[0], columns[1], only)
+            return
+        for column, value in zip(columns, (right, left), strict=True):
+            _learn_values(sources, column, [value], only)
+    elif isinstance(condition, exp.In) and condition.expressions:
+        column = _column(condition.this.unnest(), sources)
+        _learn_values(sources, column, condition.expressions, only)
+
+
+def _learn_keys(
+    sources: dict[str, _Source], a: tuple[str, str], b: tuple[str, str], only: str | None
+) -> None:
+    for (alias, column), (other, its) in ((a, b), (b, a)):
+        narrows = not sources[alias].may_lack if only is None else alias == only
+        if narrows and alias != other:
+            sources[alias].keys.append((column, other, its))
+
+
+def _learn_values(
+    sources: dict[str, _Source],
+    column: tuple[str, str] | None,
+    nodes: list[exp.Expr],
+    only: str | None,
+) -> None:
+    if column is None:
+        return
+    source = sources[column[0]]
+    if source.may_lack if only is None else column[0] != only:
+        return
+    given = [_value(node) for node in nodes]
+    if any(value is None for value in given):
+        return
+    values = _as_type(given, source.relation.schema.field(column[1]).type)
+    if values is not None:
+        source.values[column[1]] = values
+
+
+def _column(node: exp.Expr, sources: Mapping[str, _Source]) -> tuple[str, str] | None:
+    """Return the alias and the name of a column; None if it is none, or perhaps another one."""
+    from sqlglot import exp
+
+    if not isinstance(node, exp.Column) or node.args.get("db"):
+        return None
+    if node.table:
+        source = sources.get(node.table.lower())
+        name = None if source is None else _own(source, node.name)
+        return None if name is None else (node.table.lower(), name)
+    if any(source.relation is None for source in sources.values()):
+        return None
+    found = [(alias, _own(source, node.name)) for alias, source in sources.items()]
+    known = [(alias, name) for alias, name in found if name is not None]
+    return known[0] if len(known) == 1 else None
+
+
+def _own(source: _Source, name: str) -> str | None:
+    """Return the name of a table's only column that a query can mean by a name."""
+    if source.relation is None:
+        return None
+    found = [one for one in source.relation.schema.names if one.lower() == name.lower()]
+    return found[0] if len(found) == 1 else None
+
+
+def _value(node: exp.Expr) -> Any:
+    """Return the value of a constant; None: it is none, or one that engines may read otherwise."""
+    from sqlglot import exp
+
+    node = node.unnest()
+    try:
+        if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+            found = _value(node.this)
+            return None if found is None or isinstance(found, str) else -found
+        if isinstance(node, exp.Literal):
+            if node.is_string:
+                return node.name
+            return int(node.name) if node.name.isdecimal() else Decimal(node.name)
+        if isinstance(node, exp.Cast) and node.to.is_type("date"):
+            return date.fromisoformat(node.this.name) if node.this.is_string else None
+    except (ValueError, InvalidOperation):
+        return None
+    return None
+
+
+def _as_type(values: list[Any], kind: pa.DataType) -> pa.Array | None:
+    """Return constants in the type of a column, if no engine casts the column to compare them."""
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    decimals = pa.types.is_decimal(kind)
+    fits = (
+        (texts and all(isinstance(one, str) for one in values))
+        or (pa.types.is_integer(kind) and all(type(one) is int for one in values))
+        or (decimals and all(isinstance(one, int | Decimal) for one in values))
+        or (pa.types.is_date32(kind) and all(type(one) is date for one in values))
+    )
+    if not fits:
+        return None
+    try:
+        given = [Decimal(one) for one in values] if decimals else values
+        found = pa.array(given, kind)
+    except (pa.ArrowException, OverflowError, ValueError):
+        return None
+    return found if found.to_pylist() == given else None
+
+
+def _keys_of(rows: pa.Table, name: str, kind: pa.DataType) -> pa.Array | None:
+    """Return the values of a column in another type; None: engines compare them otherwise."""
+    values = pc.drop_null(flat(rows[name]).unique())
+    if pa.types.is_uint64(values.type):
+        return None
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if values.type == kind:
+        return None if pa.types.is_floating(kind) else values
+    if pa.types.is_integer(values.type) and pa.types.is_integer(kind):
+        least, most = (pa.scalar(one, kind) for one in _ends(kind))
+        inside = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
+        return values.filter(inside).cast(kind)
+    of_text = (pa.string(), pa.large_string(), pa.string_view())
+    return values.cast(kind) if values.type in of_text and kind in of_text else None
+
+
+def _ends(kind: pa.DataType) -> tuple[int, int]:
+    bits = kind.bit_width
+    if pa.types.is_signed_integer(kind):
+        return -(1 << bits - 1), (1 << bits - 1) - 1
+    return 0, (1 << bits) - 1
+
+
+def _narrowed(
+    parsed: exp.Query, sources: dict[str, _Source], relations: dict[str, Any]
+) -> dict[str, str]:
+    """Read tables by indexes, as long as one has values or keys that an index finds."""
+    told: dict[str, str] = {}
+    few = {
+        alias: source.relation
+        for alias, source in sources.items()
+        if isinstance(source.relation, pa.Table) and source.relation.num_rows <= _MOST_ROWS
+    }
+    left = {
+        alias: source
+        for alias, source in sources.items()
+        if isinstance(source.relation, TableDataset) and (source.values or source.keys)
+    }
+    while True:
+        best: tuple[int, str, Any, list[str]] | None = None
+        for alias, source in left.items():
+            filter, by = _filter(source, few)
+            plan = None if filter is None else source.relation.indexed(filter)
+            rows = None if plan is None else rows_named(plan)
+            if rows is not None and rows <= _MOST_ROWS and (best is None or rows < best[0]):
+                best = rows, alias, filter, by
+        if best is None:
+            return told
+        _, alias, filter, by = best
+        source = left.pop(alias)
+        names = _needed(parsed, source.relation.schema)
+        few[alias] = source.relation.to_table(names, filter=filter)
+        keys = f", with the keys of {' and '.join(by)}" if by else ""
+        index = source.relation.explain(filter).index
+        told[source.name] = f"{few[alias].num_rows:,} rows are read before{keys}; index {index}"
+        relations[source.name] = few[alias]
+
+
+def _filter(source: _Source, few: Mapping[str, pa.Table]) -> tuple[Any, list[str]]:
+    """Return a filter for all values and keys that are known of a table; None: there are none."""
+    parts = [ds.field(name).isin(values) for name, values in source.values.items()]
+    by: list[str] = []
+    for name, other, its in source.keys:
+        if other in few and its in few[other].column_names:
+            keys = _keys_of(few[other], its, source.relation.schema.field(name).type)
+            if keys is not None:
+                parts.append(ds.field(name).isin(keys))
+                by.append(other)
+    found = None
+    for part in parts:
+        found = part if found is None else found & part
+    return found, list(dict.fromkeys(by))
+
+
+def _needed(parsed: exp.Query, schema: pa.Schema) -> list[str]:
+    """Return the columns of a table that a query may name."""
+    from sqlglot import exp
+
+    names = {one.name.lower() for one in parsed.find_all(exp.Identifier)}
+    stars = (one for one in parsed.find_all(exp.Star) if not isinstance(one.parent, exp.Count))
+    others = (exp.Parameter, exp.Placeholder, exp.Columns, exp.Anonymous)
+    rows = {one.alias_or_name.lower() for one in parsed.find_all(exp.Table)}
+    of_rows = (one for one in parsed.find_all(exp.Column) if one.name.lower() in rows)
+    if any(True for _ in stars) or any(True for _ in of_rows) or parsed.find(*others) is not None:
+        return list(schema.names)
+    return [name for name in schema.names if name.lower() in names]
