@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from txlog.actions.action import Action
 from txlog.actions.columns import empty_rows
-from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
 from txlog.actions.ndjson import encode
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.commit.conflict_table import TABLE
@@ -793,3 +793,35 @@ def test_properties_that_bind_writers(name: str, effect: Effect) -> None:
     binds = effect is Effect.METADATA
     assert verdict(INTENTS["delete"], winner).outcome == ("redo" if binds else "ok")
     assert tightens(BASE.metadata, metadata(**{name: "9"})) == binds
+
+
+GIVEN = replace(
+    INTENTS["replace"],
+    removes=(),
+    adds=(file("mine", fragment=1, fields=["z"]),),
+    row_deletes=frozenset(),
+    columns=frozenset({"z"}),
+    reads=Reads(where=where("x > 100")),  # No statistics say that a winner's rows are read.
+)
+IMAGES = (Cdc(path="_change_data/mine", partition_values={}, size=1),)
+
+
+@pytest.mark.spec("CON-11", "CON-13")
+@pytest.mark.parametrize("effect", [Effect.VECTORS, Effect.REMOVED, Effect.MOVED])
+def test_values_for_rows_of_a_fragment_that_others_change(effect: Effect) -> None:
+    assert verdict(GIVEN, winner_of(effect, False)).outcome == "ok"
+    assert verdict(GIVEN, winner_of(effect, True)) == Verdict("redo", "CON-14", "old")
+
+
+@pytest.mark.spec("CON-11", "CON-13")
+def test_recorded_changes_are_those_of_the_rows_that_are_there() -> None:
+    mine = replace(INTENTS["replace columns"], removes=())
+    grown = winner_of(Effect.VECTORS, True)
+    assert verdict(mine, grown).outcome == "ok"
+    assert verdict(replace(mine, cdc=IMAGES), grown) == Verdict("redo", "CON-14", "old")
+    assert verdict(replace(mine, cdc=IMAGES), winner_of(Effect.VECTORS, False)).outcome == "ok"
+    other = commit_of(file("w-1", fragment=1, fields=["w"]))
+    assert verdict(INTENTS["delete"], other).outcome == "ok"
+    recorded = replace(INTENTS["delete"], cdc=IMAGES)
+    assert verdict(recorded, other) == Verdict("redo", "CON-14", "w-1")
+    assert verdict(recorded, winner_of(Effect.COLUMNS, False)).outcome == "ok"

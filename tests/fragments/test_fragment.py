@@ -195,6 +195,7 @@ def fragments(draw: st.DrawFn) -> tuple[FragmentRows, pa.Array]:
         pa.array(owners, pa.int64()),
         (("a",), ("b", "c")),
         pa.array([at % 2 for at in range(len(owners))], pa.int64()),
+        pa.array([at * (at % 3 == 2) for at in range(len(owners))], pa.int64()),
     )
     counts = draw(st.lists(st.none() | st.integers(0, 9), min_size=len(ids), max_size=len(ids)))
     primaries = file_rows([f"p{number}" for number in ids], chunks)

@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pyroaring import BitMap64
 
 import txlog
+from tests.moved import moved
 from tests.verb_calls import delete_found
 from txlog import verbs
 from txlog.base.effects import Effects
@@ -78,6 +79,7 @@ FEATURES = ("domainMetadata", "deletionVectors")  # Of a table with pins.
 KINDS = {"id": pa.int64(), "n": pa.int32(), "s": pa.string()}
 SCHEMA = pa.schema(list(KINDS.items()))
 HOUR_MS = 3_600_000
+LAYERS = {"_BITS": 0, "_LAYER_TIMES": 1}  # With these costs, layers are always cheaper.
 
 
 def rows(start: int, stop: int, n: int = 0) -> pa.Table:
@@ -339,6 +341,29 @@ def taken_in(context: Context, _: object) -> object:
     return execute(TakeIn("writes", "a catalog"), context, published(context))
 
 
+def recorded(context: Context) -> None:
+    """Make a table whose files can have column files, and whose changes of rows are recorded."""
+    table = plain(
+        context,
+        **{
+            "delta.feature.txlog.fragments": "supported",
+            "delta.enableRowTracking": "true",
+            "delta.enableChangeDataFeed": "true",
+        },
+    )
+    by_column_files(table, LAYERS, {"s": "'t'"})
+
+
+def by_column_files(
+    table: txlog.Table, costs: dict[str, int], given: dict[str, str] | None = None
+) -> object:
+    """Update rows of two files by column files, although the files are small."""
+    costs = {"_FILE_BYTES": -(1 << 40), **costs}
+    with moved({f"txlog.data_files.column_updates:{name}": n for name, n in costs.items()}):
+        txn = None if given else TXN
+        return table.update(given or {"n": "n + 1", "s": "'u'"}, "id < 15", txn=txn)
+
+
 def in_transaction(table: txlog.Table) -> object:
     with table.transaction(txn=TXN) as tx:
         tx.delete("id = 11")
@@ -512,6 +537,11 @@ CASES: dict[str, Case] = {
         lambda t: t.alter.replace_columns({"n": "n + 1"}, txn=TXN),
         make=base(delta__feature__txlog__fragments="supported"),
     ),
+    "replace columns of tracked rows": on(
+        lambda t: t.alter.replace_columns({"n": "n + 1"}, txn=TXN), make=recorded
+    ),
+    "update by layers": on(lambda t: by_column_files(t, LAYERS), make=recorded),
+    "update whole columns": on(lambda t: by_column_files(t, {"_MOST_LAYERS": 0}), make=recorded),
     "add a column": on(lambda t: t.alter.add_columns({"y": pa.int64()}, txn=TXN), AddFields),
     "list the columns anew": of(
         lambda t: ReplaceFields(t.snapshot.schema.fields[::-1]), ReplaceFields

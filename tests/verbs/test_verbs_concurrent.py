@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.moved import moved
 from tests.verb_calls import (
     add_columns,
     add_features,
@@ -188,6 +189,13 @@ def delete_rows(place: Context, seen: Snapshot, note: str | None) -> Any:
     return table.commit(txlog.FragmentOperation.Delete([updated]), user_metadata=note)
 
 
+def by_layers(update: Callable[[], Any]) -> Any:
+    """Run an update that gives values by column files, although the files are small."""
+    costs = {"_FILE_BYTES": -(1 << 40), "_BITS": 0, "_LAYER_TIMES": 1}
+    with moved({f"txlog.data_files.column_updates:{name}": n for name, n in costs.items()}):
+        return update()
+
+
 COLUMNS = ("a", "b", "c")
 FIRST = [{"a": a, "b": 100 - 10 * a, "c": "x"} for a in range(4)]
 SECOND = [{"a": a, "b": 100 - 10 * a, "c": "y"} for a in range(4, 8)]
@@ -233,6 +241,12 @@ OPERATIONS: dict[str, Operation] = {
     "update": Operation(
         lambda place, seen, note: update(
             place, seen, {"n": "n * 2"}, "a >= 2 AND a < 6", user_metadata=note
+        ),
+        updates("n", times(2), lambda a: 2 <= a < 6),
+    ),
+    "update by layers": Operation(
+        lambda place, seen, note: by_layers(
+            lambda: update(place, seen, {"n": "n * 2"}, "a >= 2 AND a < 6", user_metadata=note)
         ),
         updates("n", times(2), lambda a: 2 <= a < 6),
     ),

@@ -10,11 +10,11 @@ import pyarrow as pa
 from txlog.actions.columns import FILE_ROWS
 from txlog.actions.file import Cdc
 from txlog.actions.ndjson import decode_action
-from txlog.base.arrow import table_of_rows
-from txlog.base.errors import UnsupportedFeatureError
-from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
+from txlog.base.arrow import pc, table_of_rows
+from txlog.base.errors import LogCorruptError, UnsupportedFeatureError
+from txlog.fragments.fragment import DataFile, DeletionFile, Fragment, fragments_of
 from txlog.fragments.ids import tag_texts
-from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
 from txlog.log.paths import canonical_keys
 from txlog.scan.files import as_fragments
 from txlog.schema.types import (
@@ -30,6 +30,7 @@ from txlog.schema.types import (
     type_name,
 )
 from txlog.snapshot.commits import Commit, file_rows
+from txlog.stats.files import num_records
 
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
@@ -103,7 +104,12 @@ def _by_actions(
     commit: Commit, made_ms: int | None, partition_values: PartitionValues
 ) -> Iterator[ChangeFile]:
     rows = file_rows([commit])
-    _require_no_column_files(rows, commit.version)
+    if tag_texts(rows, FIELDS_TAG).null_count < rows.num_rows:
+        rows = rows.filter(rows["data_change"])
+        with_columns = _with_columns(rows, commit.version)
+        rows = rows.filter(tag_texts(rows, FIELDS_TAG).is_null())
+    else:
+        with_columns = {}
     sides: dict[str, _Sides] = {}
     for key, fragment, is_add, data_change, known, stats in zip(
         canonical_keys(rows["path"]).to_pylist(),
@@ -117,7 +123,9 @@ def _by_actions(
         side = sides.setdefault(key, _Sides())
         side.data_change |= data_change
         alone = side.added is None and side.removed is None
-        side.stats = stats if alone and fragment.deletion is None else None
+        whole = with_columns.get((fragment.path, is_add), fragment)
+        side.stats = stats if alone and fragment.deletion is None and whole is fragment else None
+        fragment = whole
         if is_add:
             side.added = fragment
             continue
@@ -131,17 +139,31 @@ def _by_actions(
                 yield ChangeFile(commit.version, made_ms, change_type, fragment, among, side.stats)
 
 
-def _require_no_column_files(rows: pa.Table, version: int) -> None:
-    """Raise if a commit adds column files, because the changes of their rows are not recorded."""
-    columns = rows.filter(tag_texts(rows, FIELDS_TAG).is_valid())
-    if columns.num_rows:
-        raise UnsupportedFeatureError(
-            path=columns["path"][0].as_py(),
-            features=(FEATURE,),
-            reason=f"version {version} added column files, whose changes a change data feed does "
-            "not contain",
-            remedy="Ask for the changes before and after it separately",
-        )
+def _with_columns(rows: pa.Table, version: int) -> dict[tuple[str, bool], Fragment]:
+    """Return fragments of several files that a commit adds (true) or removes, by their paths.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It adds or removes column files of other fragments: the changes of their rows are not
+        recorded.
+    """
+    found = {}
+    for is_add in (False, True):
+        side = rows.filter(pc.equal(rows["is_add"], is_add))
+        try:
+            fragments = fragment_rows(side, listed=True)
+        except LogCorruptError as error:
+            raise UnsupportedFeatureError(
+                path=error.path,
+                features=(FEATURE,),
+                reason=f"version {version} changed column files, whose changes a change data feed "
+                "does not contain",
+                remedy="Ask for the changes before and after it separately",
+            ) from error
+        for one in fragments_of(fragments, num_records(fragments.primaries)):
+            found[one.path, is_add] = one
+    return {key: one for key, one in found.items() if len(one.files) > 1}
 
 
 def file_differences(

@@ -31,6 +31,9 @@ class When(StrEnum):
     # A fragment from which the intent removes a file or to which it adds columns.
     FRAGMENT = "fragment"
     FRAGMENT_GONE = "fragment gone"  # A fragment that the intent removes.
+    GIVEN = "given"  # A fragment to which the intent gives columns.
+    # A fragment of FRAGMENT, if the intent records the changes of rows as they were before it.
+    RECORDED = "recorded"
     SAME_COLUMN = "same column"  # A column to which the intent writes values.
     TIGHTENS = "tightens"  # The intent may forbid what was permitted.
 
@@ -66,7 +69,12 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.VECTORS: {When.WHOLE: "redo", When.BY_ROWS: "rebase", When.READ: "rebase"},
         Effect.REMOVED: _TOUCHED,
         Effect.MOVED: _TOUCHED,
-        Effect.COLUMNS: {When.TOUCHED: "redo", When.FRAGMENT_GONE: "redo", When.READ: "redo"},
+        Effect.COLUMNS: {
+            When.TOUCHED: "redo",
+            When.FRAGMENT_GONE: "redo",
+            When.RECORDED: "redo",
+            When.READ: "redo",
+        },
         Effect.ADDITIONS: _OK,
         Effect.METADATA: _REDO,
         Effect.PROTOCOL: _REDO,
@@ -76,9 +84,14 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
     "replace": {
         Effect.ROWS_BLIND: _HIT,
         Effect.ROWS: _HIT,
-        Effect.VECTORS: {When.WHOLE: "redo", When.BY_ROWS: "rebase", When.READ: "redo"},
-        Effect.REMOVED: _HIT,
-        Effect.MOVED: _TOUCHED,
+        Effect.VECTORS: {
+            When.WHOLE: "redo",
+            When.GIVEN: "redo",
+            When.BY_ROWS: "rebase",
+            When.READ: "redo",
+        },
+        Effect.REMOVED: {When.TOUCHED: "redo", When.GIVEN: "redo", When.READ: "redo"},
+        Effect.MOVED: {When.TOUCHED: "redo", When.GIVEN: "redo"},
         Effect.COLUMNS: {When.TOUCHED: "redo", When.FRAGMENT: "redo", When.READ: "redo"},
         Effect.ADDITIONS: _REDO,
         Effect.METADATA: _REDO,
@@ -116,7 +129,7 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
     "replace columns": {
         Effect.ROWS_BLIND: _HIT,
         Effect.ROWS: _REDO,
-        Effect.VECTORS: _TOUCHED,
+        Effect.VECTORS: {When.TOUCHED: "redo", When.RECORDED: "redo"},
         Effect.REMOVED: _FRAGMENT,
         Effect.MOVED: _FRAGMENT,
         Effect.COLUMNS: {When.TOUCHED: "redo", When.READ: "redo", When.SAME_COLUMN: "redo"},

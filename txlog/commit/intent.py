@@ -120,7 +120,7 @@ class Intent:
     own_files: frozenset[str] = frozenset()
     # Paths in `removes` that are added again, with more deleted rows and no other change.
     row_deletes: frozenset[str] = frozenset()
-    # Physical names of the columns to which "add columns" and "replace columns" write values.
+    # Physical names of the columns to which column files of the intent give values.
     columns: frozenset[str] = frozenset()
     # Names of the columns, in the touched files, whose values determined the changes.
     read_columns: frozenset[str] = frozenset()
@@ -202,7 +202,7 @@ def contradiction(
         return "removes", "an append removes no file"
     if kind == "protocol" and intent.protocol is None:
         return "protocol", "an intent of the kind protocol has one"
-    if intent.columns and kind not in _OF_COLUMNS:
+    if intent.columns and kind not in (*_OF_COLUMNS, "replace"):
         return "columns", f"an intent of the kind {kind} writes no columns"
     added = Counter((add.path, _vector_id(add)) for add in adds)
     removed = Counter((remove.path, _vector_id(remove)) for remove in removes)
@@ -268,7 +268,7 @@ def with_pending_ids(adds: Iterable[Add], first: int) -> list[Add]:
 def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
     """Return files with row ids and versions, and the highest assigned id.
 
-    A file that has them keeps them. A column file has none.
+    A file that has them keeps them. A column file without ids gets none, but a version.
 
     Raises
     ------
@@ -279,11 +279,8 @@ def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
     mark = max([ids.mark, *(_last_id(add) for add in kept)])
     given = []
     for add in kept:
-        if add.base_row_id is None and FIELDS_TAG in (add.tags or {}):
-            given.append(add)
-            continue
         change: dict[str, int] = {}
-        if add.base_row_id is None:
+        if add.base_row_id is None and FIELDS_TAG not in (add.tags or {}):
             change["base_row_id"] = mark + 1
             mark += _require_rows(add)
             if max(mark, change["base_row_id"]) > GREATEST_ROW_ID:

@@ -73,6 +73,11 @@ def find_hit(
             return _first(_of_fragments(files, _fragments(intent)))
         case When.FRAGMENT_GONE:
             return _first(_of_fragments(files, _fragments_gone(intent)))
+        case When.GIVEN:
+            return _first(_of_fragments(files, _fragments_given(intent)))
+        case When.RECORDED:
+            recorded = _fragments(intent) if intent.cdc else set()
+            return _first(_of_fragments(files, recorded))
         case When.SAME_COLUMN:
             return _shared(change, _columns_given(intent, base))
         case When.TIGHTENS:
@@ -176,8 +181,12 @@ def _shared(change: Change, names: dict[str, str]) -> Hit | None:
 
 def _fragments(intent: Intent) -> set[int]:
     """Return the ids of fragments whose files an intent removes or to which it adds columns."""
-    given = [add for add in intent.adds if FIELDS_TAG in (add.tags or {})]
-    return _ids(intent.removes) | _ids(given)
+    return _ids(intent.removes) | _fragments_given(intent)
+
+
+def _fragments_given(intent: Intent) -> set[int]:
+    """Return the ids of fragments to which an intent adds columns, or adds them again."""
+    return _ids(add for add in intent.adds if FIELDS_TAG in (add.tags or {}))
 
 
 def _fragments_gone(intent: Intent) -> set[int]:
@@ -224,6 +233,8 @@ _RULES = {
     When.READ: "CON-6",
     When.FRAGMENT: "CON-14",
     When.FRAGMENT_GONE: "CON-14",
+    When.GIVEN: "CON-14",
+    When.RECORDED: "CON-14",
     When.SAME_COLUMN: "CON-14",
     When.TIGHTENS: "CON-15",
 }

@@ -155,6 +155,7 @@ class Operation(ABC):
     redo_on: frozenset[str] = frozenset()
     deadline_s = DEADLINE_S
     context: Context  # Set by `execute`, before it calls a method.
+    is_part = False  # Set by a transaction: rows of its earlier operations have no final ids yet.
     is_executed = False  # Set by `execute`, which refuses to execute an operation twice.
 
     def base(self, latest: Snapshot) -> Snapshot:

@@ -119,7 +119,7 @@ class _NewKeys:
     """The keys of the rows that an intent adds."""
 
     plan: ScanPlan  # Of these rows, with the columns of the key.
-    kind: Kind | None  # Of the intent that adds them. None: they are all rows of the table.
+    kind: Kind | None  # Of the intent that writes them. None: it defines the key.
     encodings: Encodings  # Ascending, of keys without null.
     where: Expression | None  # True for all rows with one of these keys. None: there are no keys.
     given: RowKeys | None  # The keys, if they are few enough to be listed.
@@ -198,7 +198,9 @@ class UniqueCheck:
             # An operation that was decided again may have passed winners that were not compared.
             only_winners = kept.version + len(winners) == version
         else:
-            new, only_winners = self._read(key, after, adds, intent.kind), False
+            is_given = not intent.columns.isdisjoint(key.key.columns)
+            by = intent.kind if adds or is_given else None
+            new, only_winners = self._read(key, after, adds, by), False
             places = np.flatnonzero(new.encodings[1:] == new.encodings[:-1])
             twice = np.unique(new.encodings[places])
             for start in range(0, len(twice), _AT_ONCE):
@@ -269,7 +271,9 @@ class UniqueCheck:
     def _batches(self, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
         yield from Scan(self.context.store, plan, self.context.engine).to_batches()
 
-    def _read(self, key: KeyColumns, after: Snapshot, adds: Sequence[Add], kind: Kind) -> _NewKeys:
+    def _read(
+        self, key: KeyColumns, after: Snapshot, adds: Sequence[Add], by: Kind | None
+    ) -> _NewKeys:
         """Read the keys of new rows: those of some files, or without these of all."""
         if adds:
             fragments = self._fragments(after, [add.path for add in adds])
@@ -277,7 +281,6 @@ class UniqueCheck:
         else:
             live = load_files(self.context.store, after).live
             plan = plan_scan(after, live, columns=key.names)
-        by = kind if adds else None
         found: list[Encodings] = []
         values: list[pa.RecordBatch] | None = []
         ends: list[pa.RecordBatch] = []
@@ -348,6 +351,9 @@ def _distinct(rows: pa.Table) -> pa.Table:
     return rows.group_by(rows.column_names).aggregate([])
 
 
+_ARGUMENTS = {None: "constraints", "add columns": "columns", "replace columns": "columns"}
+
+
 def _duplicate(
     key: KeyColumns, new: _NewKeys, counts: pa.Table, version: int | None
 ) -> DuplicateKeyError:
@@ -375,7 +381,7 @@ def _duplicate(
         else "Give these rows other keys, or delete the rows that have theirs first",
     )
     return DuplicateKeyError(
-        argument="constraints" if new.kind is None else "data",
+        argument=_ARGUMENTS.get(new.kind, "data"),
         field=key.key.name,
         key=values[0],
         version=version,

@@ -8,18 +8,19 @@ from dataclasses import dataclass, replace
 import orjson
 import pyarrow as pa
 
-from txlog.actions.file import Add
+from txlog.actions.file import Add, Remove
 from txlog.actions.stats_text import StatsText
-from txlog.base.arrow import pc
+from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import DataFileError, LogCorruptError
 from txlog.commit.context import Context
 from txlog.data_files.column_values import ColumnValues
 from txlog.data_files.constraints import Constraint, checked, sized
+from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ID_TAG
-from txlog.fragments.rows import FIELDS_TAG
+from txlog.fragments.rows import FIELDS_TAG, LAYER_TAG, fragment_rows
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import FragmentReader
@@ -27,7 +28,7 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 
-_ONE_FILE = 1 << 62  # This size is so large that a fragment never gets several column files.
+ONE_FILE = 1 << 62  # This size is so large that a fragment never gets several column files.
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class ColumnWriter:
     values: ColumnValues
     properties: Properties
     rules: tuple[Constraint, ...] = ()
+    # The name of the files' column of the versions of rows, if they get the commit's version.
+    version_column: str | None = None
 
     def write(self, fragment: Fragment) -> Add | None:
         """Write the column file of a fragment and return its `add`, or None if it has no rows.
@@ -54,41 +57,24 @@ class ColumnWriter:
         """
         if fragment.physical_rows == 0:
             return None
-        _require_addressable(fragment)
+        require_addressable(fragment)
         layout = FileLayout(
             self._in_file(),
             (),
             self.properties,
-            _ONE_FILE,
+            ONE_FILE,
             mapping_mode=self.plan.form.mapping_mode,
             sorts=False,
         )
         batches = self._batches(fragment)
-        (add,) = write_data_files(self.context.store, batches, layout, effects=self.context.effects)
-        if add.num_records != fragment.physical_rows:
-            discard_files(self.context.store, [add])
-            raise DataFileError(
-                path=fragment.path,
-                version=self.plan.version,
-                reason=f"the log says {fragment.physical_rows} rows, but the file has "
-                f"{add.num_records}",
-                remedy="The log's numRecords is wrong. Correct it with "
-                "optimize.compute_statistics(recompute=True)",
-            )
         names = self.values.names_in_files(self.plan.form.mapping_mode)
-        return add.model_copy(
-            update={
-                "partition_values": dict(fragment.partition_values),
-                "stats": StatsText(add.stats).loosened().text,
-                "tags": {
-                    **(add.tags or {}),
-                    ID_TAG: str(fragment.id),
-                    FIELDS_TAG: fields_text(names),
-                },
-                "base_row_id": fragment.base_row_id,
-                "default_row_commit_version": fragment.default_row_commit_version,
-            }
-        )
+        add = written_for(self.context, self.plan.version, fragment, batches, layout, names)
+        if self.version_column is None:
+            version = fragment.default_row_commit_version
+            return add.model_copy(update={"default_row_commit_version": version})
+        # The file lists the column without storing it: all rows have the version of its `add`.
+        tags = {**(add.tags or {}), FIELDS_TAG: fields_text([*names, self.version_column])}
+        return add.model_copy(update={"tags": tags})
 
     def _in_file(self) -> StructType:
         """Return the columns of the file, all nullable because deleted rows are null."""
@@ -124,6 +110,56 @@ class ColumnWriter:
         return values
 
 
+def written_for(
+    context: Context,
+    version: int,
+    fragment: Fragment,
+    batches: Iterator[pa.RecordBatch],
+    layout: FileLayout,
+    names: Sequence[str],
+    *,
+    layer: int = 0,
+) -> Add:
+    """Write a column file of a fragment, and return its `add`; the commit gives it a row version.
+
+    Parameters
+    ----------
+    batches
+        A row for each physical row of the fragment.
+    names
+        The physical names of the columns that the file gives.
+    layer
+        Its place above files of all rows, if it gives values to some rows alone.
+
+    Raises
+    ------
+    DataFileError
+        The fragment has another number of rows than the log says.
+    """
+    (add,) = write_data_files(context.store, batches, layout, effects=context.effects)
+    if add.num_records != fragment.physical_rows:
+        discard_files(context.store, [add])
+        raise DataFileError(
+            path=fragment.path,
+            version=version,
+            reason=f"the log says {fragment.physical_rows} rows, but the file has "
+            f"{add.num_records}",
+            remedy="The log's numRecords is wrong. Correct it with "
+            "optimize.compute_statistics(recompute=True)",
+        )
+    tags = {**(add.tags or {}), ID_TAG: str(fragment.id), FIELDS_TAG: fields_text(names)}
+    if layer:
+        tags[LAYER_TAG] = str(layer)
+    return add.model_copy(
+        update={
+            "partition_values": dict(fragment.partition_values),
+            "stats": StatsText(add.stats).loosened().text,
+            "tags": tags,
+            "base_row_id": fragment.base_row_id,
+        }
+    )
+
+
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
@@ -134,7 +170,14 @@ def _spread(values: pa.Array, alive: pa.Array) -> pa.Array:
     return values.take(pc.if_else(alive, places, None))
 
 
-def _require_addressable(fragment: Fragment) -> None:
+def require_addressable(fragment: Fragment) -> None:
+    """Raise if a fragment of a table with the feature cannot have column files.
+
+    Raises
+    ------
+    LogCorruptError
+        It has no durable id, or the log does not state its number of rows (FRG-19).
+    """
     if not fragment.is_durable or fragment.physical_rows is None:
         raise LogCorruptError(
             path=fragment.path,
@@ -148,3 +191,30 @@ def _require_addressable(fragment: Fragment) -> None:
 def fields_text(names: Sequence[str]) -> str:
     """Return the tag of a column file: a JSON array of its columns' physical names."""
     return orjson.dumps(list(names)).decode()
+
+
+def outdated_files(live: pa.Table, names: set[str], now_ms: int) -> tuple[list[Remove], list[Add]]:
+    """Return the column files that are no longer needed, and those with fewer needed columns.
+
+    `names` are the physical names of columns that other files provide from now on.
+    """
+    rows = fragment_rows(live, listed=True).columns
+    if not any(names & set(fields) for fields in rows.field_sets):
+        return [], []
+    gone = arrow_array([names >= set(fields) for fields in rows.field_sets], pa.bool_())
+    less = arrow_array(
+        [bool(names & set(fields)) and not names >= set(fields) for fields in rows.field_sets],
+        pa.bool_(),
+    )
+    removes = removes_of(rows.rows.filter(gone.take(rows.field_set)), now_ms)
+    shortened = [
+        _without(add, names) for add in adds_of(rows.rows.filter(less.take(rows.field_set)))
+    ]
+    return removes, shortened
+
+
+def _without(add: Add, names: set[str]) -> Add:
+    tags = dict(add.tags or {})
+    fields = orjson.loads(tags[FIELDS_TAG] or "[]")
+    tags[FIELDS_TAG] = fields_text([name for name in fields if name not in names])
+    return add.model_copy(update={"tags": tags, "data_change": False})

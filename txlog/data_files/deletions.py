@@ -310,7 +310,10 @@ def apply_deletes(
     records
         Whether to record the deleted rows as changes if the table requires it.
     """
-    if not records or not records_changes(snapshot) or all(one.is_whole for one in deletes):
+    # Removes of whole files record their rows, but not those of fragments with column files.
+    gone = [*whole, *(one.fragment for one in deletes if one.is_whole)]
+    shown = all(one.is_whole for one in deletes) and all(len(one.files) == 1 for one in gone)
+    if not records or not records_changes(snapshot) or shown:
         return _applied(context, snapshot, plan, whole, deletes, options)
     parts = [RowsOf("delete", one.fragment, one.rows) for one in deletes]
     cdc = write_rows_of(context, snapshot, [*parts, *deleted_rows(whole)])

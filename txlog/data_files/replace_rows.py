@@ -171,7 +171,8 @@ def replace_rows(
 
 def _is_gone(change: FileChange) -> bool:
     """Return whether a whole file is removed, so that its remove records all of its changes."""
-    return change.deletes.is_whole and not change.updated
+    deletes = change.deletes
+    return deletes.is_whole and not change.updated and len(deletes.fragment.files) == 1
 
 
 def _left(change: FileChange) -> int:
@@ -298,8 +299,7 @@ def _updated(steps: _ChangePlan, places: Sequence[Places], rows: pa.RecordBatch)
             return given_list_error(column)
         ((fragment, _),) = places  # Only rows of one fragment are read together.
         physical = column.name_in_files(steps.read.form.mapping_mode)
-        others = (file for file in fragment.files[1:] if physical in (file.fields or ()))
-        path = next(others, fragment.files[0]).path
+        path = fragment.files_giving(physical)[0].path
         return stored_list_error(path, steps.read.version, column)
 
     (checked,) = steps.write.checked(reader, list_error=list_error)

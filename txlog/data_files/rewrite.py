@@ -84,6 +84,15 @@ def require_movable(snapshot: Snapshot) -> None:
     _moved_columns(snapshot)
 
 
+def version_column(snapshot: Snapshot) -> StructField | None:
+    """Return the files' column of the versions of rows; None if the table does not track rows.
+
+    Errors as for `plan_rewrite`.
+    """
+    moved = plan_rewrite(snapshot, WriteOptions()).layout.moved
+    return moved[1] if moved else None
+
+
 def _moved_columns(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the names of the files' columns for ids and versions, if the table tracks rows."""
     tracking = snapshot.form.row_tracking

@@ -42,6 +42,8 @@ class RowChanges:
     removes: tuple[Remove, ...] = ()
     vectored: tuple[Add, ...] = ()  # Files that are added again, with new deletion vectors.
     written: tuple[Add, ...] = ()  # New data files.
+    shortened: tuple[Add, ...] = ()  # Column files that are added again, with fewer columns.
+    columns: frozenset[str] = frozenset()  # Physical names of columns of new column files.
     vector_files: tuple[str, ...] = ()  # Paths of new files of deletion vectors.
     cdc: tuple[Cdc, ...] = ()  # The changes of rows, if adds and removes do not show them.
     rows: int = 0  # Rows that were removed.
@@ -53,7 +55,7 @@ class RowChanges:
     @property
     def adds(self) -> tuple[Add, ...]:
         """All files that are added."""
-        return (*self.vectored, *self.written)
+        return (*self.vectored, *self.shortened, *self.written)
 
     @property
     def own_files(self) -> frozenset[str]:
@@ -82,6 +84,8 @@ class RowChanges:
             removes=self.removes + more.removes,
             vectored=self.vectored + more.vectored,
             written=self.written + more.written,
+            shortened=self.shortened + more.shortened,
+            columns=self.columns | more.columns,
             vector_files=self.vector_files + more.vector_files,
             cdc=self.cdc + more.cdc,
             rows=self.rows + more.rows,

@@ -91,6 +91,7 @@ class FileLayout:
     writer_properties: WriterProperties = DEFAULT
     materializes: bool = False  # Whether files also have partition columns.
     sorts: bool = True  # Whether rows get the order that the table's property declares.
+    is_indexed: bool = True  # Whether the files have all keys of their rows, for the indexes.
 
     @cached_property
     def codec(self) -> str:
@@ -545,7 +546,7 @@ class _Writer:
 def _segments(layout: FileLayout) -> SegmentWriter | None:
     """Return the writer of runs of the files; None without an index or a table."""
     found = index_definitions(layout.properties.raw)
-    if not found or layout.folder.startswith("_"):
+    if not found or not layout.is_indexed or layout.folder.startswith("_"):
         return None
     from txlog.lookup.segments import SegmentWriter
 

@@ -7,7 +7,7 @@ order. The deleted positions are not part of it. Rules: spec/fragments.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
@@ -19,7 +19,7 @@ from txlog.base.columns import flat
 from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 from txlog.fragments.ids import PROVISIONAL
-from txlog.fragments.rows import ColumnFiles, FragmentRows, column_files_of
+from txlog.fragments.rows import FragmentRows, column_files_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +38,10 @@ class DataFile:
     size: int  # Bytes.
     # For a column file, the physical names of its columns. None for the primary file.
     fields: tuple[str, ...] | None = None
+    # For a column file, the version of rows for which it has no own one.
+    row_version: int | None = None
+    # The place above others of a column file that gives values to some rows alone; 0: to all rows.
+    layer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,36 @@ class Fragment:
         """Return the location of the deleted rows, or None if no row is deleted."""
         return self.deletion
 
+    def files_giving(self, name: str) -> tuple[DataFile, ...]:
+        """Return the files that give a column, by its physical name.
+
+        The first has values for all rows. Those of a later one replace them in some rows.
+        """
+        giving = [file for file in self.files[1:] if name in (file.fields or ())]
+        whole = next((file for file in giving if not file.layer), self.files[0])
+        layers = sorted((file for file in giving if file.layer), key=lambda file: file.layer)
+        return (whole, *layers)
+
+    def row_version(self, file: DataFile) -> int | None:
+        """Return the version of those rows of a file for which it has no own one (FRG-48)."""
+        return self.default_row_commit_version if file.fields is None else file.row_version
+
+    def with_file(self, new: DataFile) -> Fragment:
+        """Return the fragment with one more column file.
+
+        If the file gives columns to all rows, others give these columns no longer.
+        """
+        kept = []
+        for file in self.files[1:]:
+            left = tuple(name for name in file.fields or () if name not in (new.fields or ()))
+            kept += [file] if new.layer else [replace(file, fields=left)] if left else []
+        return replace(self, files=(self.files[0], *kept, new))
+
+    @property
+    def highest_layer(self) -> int:
+        """The highest place of a column file that gives values to some rows; 0 if there is none."""
+        return max(file.layer for file in self.files)
+
     @property
     def fragment_id(self) -> int:
         """The id, with the attribute name of pylance."""
@@ -141,8 +175,11 @@ def fragments_of(rows: FragmentRows, physical_rows: pa.Array) -> list[Fragment]:
     `physical_rows` has one entry for each primary file, null if unknown.
     """
     columns: dict[int, list[DataFile]] = {}
-    for owner, row, fields in column_files_of(rows.columns):
-        columns.setdefault(owner, []).append(DataFile(row["path"], row["size"], fields))
+    for owner, row, fields, layer in column_files_of(rows.columns):
+        version = row["default_row_commit_version"]
+        columns.setdefault(owner, []).append(
+            DataFile(row["path"], row["size"], fields, version, layer)
+        )
     primaries = rows.primaries.select(FRAGMENT_COLUMNS).to_pylist(maps_as_pydicts="lossy")
     found = [
         Fragment(
@@ -254,9 +291,6 @@ class FragmentSequence(Sequence[Fragment]):
             theirs = [self._columns_of(place) for place in places]
             chosen = arrow_array(np.concatenate([numpy_array(nothing), *theirs]), pa.int64())
             owners = np.repeat(np.arange(len(places)), [len(one) for one in theirs])
-            columns = ColumnFiles(
-                columns.rows.take(chosen), arrow_array(owners, pa.int64()), columns.field_sets,
-                columns.field_set.take(chosen),
-            )  # fmt: skip
+            columns = columns.take(chosen, arrow_array(owners, pa.int64()))
         found = FragmentRows(primaries, pc.take(rows.ids, taken), columns)
         return fragments_of(found, pc.take(self._physical_rows, taken))

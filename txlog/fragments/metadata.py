@@ -12,7 +12,7 @@ from txlog.actions.file import Add
 from txlog.actions.ndjson import decode_action
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.fragment import DataFile, DeletionFile, rows_left
-from txlog.fragments.rows import FIELDS_TAG
+from txlog.fragments.rows import FIELDS_TAG, LAYER_TAG
 
 _KEYS = frozenset({"id", "read_version", "written_for", "reads", "files"})
 
@@ -36,7 +36,7 @@ class FragmentMetadata:
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The data files, with the primary file first."""
-        return tuple(DataFile(add.path, add.size, column_fields(add)) for add in self.adds)
+        return tuple(data_file(add) for add in self.adds)
 
     def data_files(self) -> list[DataFile]:
         """Return the data files, with the primary file first."""
@@ -111,6 +111,15 @@ class FragmentMetadata:
         if not isinstance(reads, list) or not all(isinstance(name, str) for name in reads):
             raise _bad("reads", "a list of column names was expected")
         return FragmentMetadata(number, tuple(map(_add, files)), version, written_for, tuple(reads))
+
+
+def data_file(add: Add) -> DataFile:
+    """Return the file of an `add`."""
+    fields = column_fields(add)
+    if fields is None:
+        return DataFile(add.path, add.size)
+    layer = int((add.tags or {}).get(LAYER_TAG) or 0)
+    return DataFile(add.path, add.size, fields, add.default_row_commit_version, layer)
 
 
 def column_fields(add: Add) -> tuple[str, ...] | None:

@@ -14,12 +14,16 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.stats_text import MOST_ROWS
-from txlog.base.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
 
 FIELDS_TAG = "txlog.fields"  # This tag of a column file lists the physical names of its columns.
+# This tag of a column file that gives values to some rows alone is its place above others.
+LAYER_TAG = "txlog.layer"
+# A column of such files: true for the rows to which they give values.
+GIVEN = "_txlog_given"
 FEATURE = "txlog.fragments"
 
 _AT_FAULT = "The writer of this log is at fault"
@@ -33,6 +37,7 @@ class ColumnFiles:
     owners: pa.Array  # int64: for each row, the index of its fragment among the primaries.
     field_sets: tuple[tuple[str, ...], ...]  # The distinct lists of physical names that occur.
     field_set: pa.Array  # int64: for each row, the index of its list.
+    layers: pa.Array  # int64: for each row, its place above the files of all rows, which have 0.
 
     def fields(self) -> list[tuple[str, ...]]:
         """Return the physical names of the columns of each file."""
@@ -43,6 +48,16 @@ class ColumnFiles:
         sets = [at for at, names in enumerate(self.field_sets) if name in names]
         return pc.is_in(self.field_set, value_set=arrow_array(sets, pa.int64()))
 
+    def take(self, places: pa.Array, owners: pa.Array) -> ColumnFiles:
+        """Return the files at some places, with new indexes of their fragments."""
+        return ColumnFiles(
+            self.rows.take(places),
+            owners,
+            self.field_sets,
+            self.field_set.take(places),
+            self.layers.take(places),
+        )
+
     def filter(self, chosen: pa.Array, owners: pa.Array) -> ColumnFiles:
         """Return some of the files, with new indexes of their fragments."""
         return ColumnFiles(
@@ -50,6 +65,7 @@ class ColumnFiles:
             owners.filter(chosen),
             self.field_sets,
             self.field_set.filter(chosen),
+            self.layers.filter(chosen),
         )
 
 
@@ -75,7 +91,7 @@ class FragmentRows:
 def single_files(rows: pa.Table, ids: pa.Array) -> FragmentRows:
     """Return `FILE_ROWS` as fragments of one file each."""
     nothing = pa.nulls(0, pa.int64())
-    return FragmentRows(rows, ids, ColumnFiles(rows.slice(0, 0), nothing, (), nothing))
+    return FragmentRows(rows, ids, ColumnFiles(rows.slice(0, 0), nothing, (), nothing, nothing))
 
 
 def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
@@ -120,7 +136,7 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
         _parsed(text, columns.filter(pc.equal(encoded.indices, at)))
         for at, text in enumerate(encoded.dictionary.to_pylist())
     )
-    found = ColumnFiles(columns, owners, sets, encoded.indices.cast(pa.int64()))
+    found = ColumnFiles(columns, owners, sets, encoded.indices.cast(pa.int64()), _layers(columns))
     _require_disjoint(found)
     return FragmentRows(primaries, ids, found)
 
@@ -157,8 +173,33 @@ def _parsed(text: str, rows: pa.Table) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _layers(columns: pa.Table) -> pa.Array:
+    texts = tag_texts(columns, LAYER_TAG)
+    if texts.null_count == len(texts):
+        return pa.repeat(arrow_scalar(0, pa.int64()), len(texts))
+    valid = pc.match_substring_regex(texts, r"^[1-9][0-9]{0,8}$")
+    _require(
+        columns,
+        pc.fill_null(valid, True),
+        f"{LAYER_TAG} is not a number from 1, without leading zeros",
+    )
+    return pc.fill_null(texts.cast(pa.int64()), 0)
+
+
 def _require_disjoint(columns: ColumnFiles) -> None:
-    """Raise if two files contain the same column of a fragment."""
+    """Raise if two files give the same column to all rows, or have the same place above others."""
+    upper = pc.greater(columns.layers, 0)
+    if pc.any(upper).as_py():
+        places = pc.binary_join_element_wise(
+            columns.owners.cast(pa.string()), columns.layers.cast(pa.string()), " "
+        )
+        counted = pc.value_counts(places.filter(upper))
+        twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+        same = pc.and_(upper, pc.is_in(places, value_set=twice))
+        _require(
+            columns.rows, pc.invert(same), f"another file of its fragment has the same {LAYER_TAG}"
+        )
+        columns = columns.filter(pc.invert(upper), columns.owners)
     names = arrow_array(columns.field_sets, pa.list_(pa.string())).take(columns.field_set)
     parents = pc.list_parent_indices(names)
     owners = columns.owners.take(parents).cast(pa.string())
@@ -218,7 +259,15 @@ def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> Non
         )
 
 
-def column_files_of(columns: ColumnFiles) -> Iterator[tuple[int, dict[str, Any], tuple[str, ...]]]:
-    """Yield each column file's fragment index, path and size, and columns."""
-    rows = columns.rows.select(["path", "size"]).to_pylist()
-    yield from zip(columns.owners.to_pylist(), rows, columns.fields(), strict=True)
+def column_files_of(
+    columns: ColumnFiles,
+) -> Iterator[tuple[int, dict[str, Any], tuple[str, ...], int]]:
+    """Yield each column file's fragment index; path, size and row version; columns; and layer."""
+    rows = columns.rows.select(["path", "size", "default_row_commit_version"]).to_pylist()
+    yield from zip(
+        columns.owners.to_pylist(),
+        rows,
+        columns.fields(),
+        columns.layers.to_pylist(),
+        strict=True,
+    )

@@ -40,15 +40,13 @@ _PART_MS = 3_600_000  # A part of a segment that is older is no longer written.
 
 
 def files_giving(fragment: Fragment, columns: Sequence[str]) -> tuple[DataFile, ...]:
-    """Return for each column (by its physical name) the file of a fragment that gives it."""
+    """Return for each column (by its physical name) the file that determines its values.
+
+    It is the uppermost one: the files below it do not change while it is there (FRG-49).
+    """
     if len(fragment.files) == 1:
         return (fragment.files[0],) * len(columns)
-    return tuple(
-        next(
-            (file for file in fragment.files[1:] if name in (file.fields or ())), fragment.files[0]
-        )
-        for name in columns
-    )
+    return tuple(fragment.files_giving(name)[-1] for name in columns)
 
 
 @dataclass(frozen=True)

@@ -355,6 +355,7 @@ def metadata_column(
     *,
     rows: range | pa.Array,
     stored: pa.Array | None,
+    version: int | None,
 ) -> pa.Array:
     """Return a metadata column of physical rows of a fragment.
 
@@ -364,6 +365,8 @@ def metadata_column(
         Their positions in the fragment's file: a range, or int64.
     stored
         The stored values of the column in the file; null for rows that did not move.
+    version
+        The version of rows for which the file stores none.
 
     Raises
     ------
@@ -373,9 +376,11 @@ def metadata_column(
     if name == FRAGMENT_ID:
         return pa.repeat(arrow_scalar(fragment.id, pa.int32()), len(rows))
     if name == ROW_VERSION:
-        fresh = pa.repeat(arrow_scalar(_tracked(fragment, ROW_VERSION), pa.int64()), len(rows))
+        fresh = pa.repeat(
+            arrow_scalar(_tracked(fragment, ROW_VERSION, version), pa.int64()), len(rows)
+        )
     elif name == ROW_ID and tracking is not None:
-        fresh = _counted_from(_tracked(fragment, ROW_ID), rows)
+        fresh = _counted_from(_tracked(fragment, ROW_ID, version), rows)
     else:
         fresh = _counted_from(fragment.id << 32, rows)
     return fresh if stored is None else pc.coalesce(stored.cast(pa.int64()), fresh)
@@ -397,8 +402,8 @@ def _counted_from(first: int, rows: range | pa.Array) -> pa.Array:
     return pc.add(rows, arrow_scalar(first, pa.int64()))
 
 
-def _tracked(fragment: Fragment, name: str) -> int:
-    value = fragment.base_row_id if name == ROW_ID else fragment.default_row_commit_version
+def _tracked(fragment: Fragment, name: str, version: int | None) -> int:
+    value = fragment.base_row_id if name == ROW_ID else version
     if value is None:
         field = "baseRowId" if name == ROW_ID else "defaultRowCommitVersion"
         raise LogCorruptError(

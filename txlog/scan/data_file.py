@@ -22,6 +22,7 @@ from txlog.base.thresholds import Threshold
 from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
+from txlog.fragments.rows import GIVEN
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter, open_source
 from txlog.scan.columns import is_legacy, metadata_bounds, rebased
@@ -138,7 +139,7 @@ class OpenFile:
 
     def __init__(
         self,
-        path: str,
+        file: DataFile,
         fragment_id: int,
         plan: ReadPlan,
         footer: FileFooter,
@@ -146,7 +147,10 @@ class OpenFile:
         opened: Callable[[], pq.ParquetFile],
         paged: PagedFile | None = None,
     ) -> None:
-        self.path = path
+        self.path = file.path
+        self.layer = file.layer
+        # The columns of which other files give some values: bounds in the footer are not theirs.
+        self.changed: frozenset[str] = frozenset()
         self._fragment_id = fragment_id
         self.num_rows = footer.num_rows
         self._plan = plan
@@ -158,10 +162,19 @@ class OpenFile:
         if resolved.ambiguous is not None:
             name, count = resolved.ambiguous
             raise DataFileError(
-                path=path,
+                path=file.path,
                 version=plan.version,
                 reason=f"the file has {count} columns with the name {name!r}",
                 remedy="Its writer made an error. Read other columns",
+            )
+        if self.layer and GIVEN not in footer.schema.names:
+            raise DataFileError(
+                path=file.path,
+                version=plan.version,
+                reason=f"the file gives values to some rows, but has no column {GIVEN}, which says "
+                "to which rows",
+                remedy="Its writer made an error. Read other columns, or restore a version without "
+                "the file",
             )
 
     @cached_property
@@ -221,7 +234,11 @@ class OpenFile:
     @property
     def stored(self) -> list[str]:
         """The names of the columns that are read, in the file."""
-        return self.resolved.stored
+        return [*self.resolved.stored, GIVEN] if self.layer else self.resolved.stored
+
+    @property
+    def _parts(self) -> list[str]:
+        return [*self.resolved.parts, GIVEN] if self.layer else self.resolved.parts
 
     @property
     def is_paged(self) -> bool:
@@ -291,7 +308,7 @@ class OpenFile:
         for raw in self._parquet.iter_batches(
             batch_size=batch_rows,
             row_groups=[group],
-            columns=self.resolved.parts if self._plan.nested else self.stored,
+            columns=self._parts if self._plan.nested else self.stored,
             use_threads=threads,
         ):
             found += raw.num_rows
@@ -334,6 +351,8 @@ class OpenFile:
             return ranges
         wanted: dict[int, tuple[str, Sequence[object]]] = {}
         for column, values in self._plan.listed.items():
+            if column in self.changed:
+                continue
             name = self.resolved.names.get(column)
             path = self.resolved.leaf((column,), _KEPT)
             leaf = None if path is None else self._footer.leaf(path)
@@ -362,7 +381,7 @@ class OpenFile:
         leaves = {
             path: leaf
             for path in columns_of(plan.where)
-            if (leaf := self.resolved.leaf(path)) is not None
+            if path[0] not in self.changed and (leaf := self.resolved.leaf(path)) is not None
         }
         bounds = row_group_bounds(self._footer, leaves, plan.form.schema)
         known = merged(bounds, self._addresses())

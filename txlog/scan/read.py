@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -72,6 +73,28 @@ class FragmentReader:
             return [
                 FileFooter.of(self._open(stack, file)).num_rows for file in self._fragment.files
             ]
+
+    def stored_bytes(self, names: Iterable[str]) -> int:
+        """Return the compressed bytes of columns, by their physical names, in all files."""
+        wanted: dict[DataFile, list[str]] = {}
+        for name in names:
+            for file in self._fragment.files_giving(name):
+                wanted.setdefault(file, []).append(name)
+        size = 0
+        for file, columns in wanted.items():
+            with ExitStack() as stack, blamed(file.path, self._plan.version):
+                footer = FileFooter.of(self._open(stack, file))
+                leaves = [
+                    leaf
+                    for leaf, path in enumerate(footer.paths)
+                    if path.partition(".")[0] in columns
+                ]
+                size += sum(
+                    footer.chunk(group, leaf).total_compressed_size
+                    for group in footer.groups
+                    for leaf in leaves
+                )
+        return size
 
     def deletions(self) -> BitMap64 | None:
         """Return the positions of deleted rows, or None; errors as in `load_deletions`."""
@@ -256,27 +279,31 @@ class FragmentReader:
         wanted: dict[DataFile, list[StructField]] = {}
         for column in needed:
             if column.name not in self._plan.form.partition_columns:
-                wanted.setdefault(self._giving(column), []).append(column)
+                for file in self._giving(column):
+                    wanted.setdefault(file, []).append(column)
         constant = self._plan.metadata_columns
         primary = self._fragment.files[0]
         opened = []
         for file in self._fragment.files:
             columns = wanted.get(file, [])
-            # Only the primary file can have metadata columns; other files are enough for the count.
+            # A metadata column that no file stores needs no file; others are enough for the count.
             stored = [c for c in columns if c.name not in constant or self._is_stored(c)]
             if stored or (file is primary and not set(wanted) - {primary}):
                 opened.append(self._open_file(stack, file, stored, by_pages=by_pages))
+        opened.sort(key=attrgetter("layer"))
+        upper = [one for one in opened if one.layer]
+        changed = frozenset(part.column.name for one in upper for part in one.resolved.columns)
+        for one in opened if changed else ():
+            one.changed = changed
         return opened
 
-    def _giving(self, column: StructField) -> DataFile:
-        """Return the file that a column is read from."""
-        files = self._fragment.files
-        if column.name not in self._plan.metadata_columns:
-            name = column.name_in_files(self._plan.form.mapping_mode)
-            for file in files[1:]:
-                if name in (file.fields or ()):
-                    return file
-        return files[0]
+    def _giving(self, column: StructField) -> tuple[DataFile, ...]:
+        """Return the files that a column is read from; later ones replace values of the first."""
+        form = self._plan.form
+        name: str | None = column.name_in_files(form.mapping_mode)
+        if column.name in self._plan.metadata_columns:
+            name = stored_metadata(column.name, form.row_tracking)
+        return self._fragment.files[:1] if name is None else self._fragment.files_giving(name)
 
     def _is_stored(self, column: StructField) -> bool:
         return stored_metadata(column.name, self._plan.form.row_tracking) is not None
@@ -294,7 +321,7 @@ class FragmentReader:
             footer = paged.parsed
             opened = partial(self._open, stack, file)
         resolved = self._resolved(footer, columns)
-        open_file = OpenFile(file.path, self._fragment.id, plan, footer, resolved, opened, paged)
+        open_file = OpenFile(file, self._fragment.id, plan, footer, resolved, opened, paged)
         self._check_rows(open_file)
         return open_file
 
@@ -371,7 +398,10 @@ def in_table(
     parts
         The fragments of the rows in their order, and positions there; errors as for `assemble`.
     """
-    stored = [RawRows(file.resolved, file.path, raw) for file, raw in zip(files, raws, strict=True)]
+    stored = [
+        RawRows(file.resolved, file.path, raw, file.layer)
+        for file, raw in zip(files, raws, strict=True)
+    ]
     target = plan.schema_of(needed)
     return assemble(plan.form, needed, target, stored, parts, plan.memo.partition_values)
 

@@ -12,13 +12,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path
-from txlog.base.arrow import arrow_array
+from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.threads import cached_property
 from txlog.base.thresholds import Threshold
 from txlog.fragments.fragment import Fragment
+from txlog.fragments.rows import GIVEN
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.form import ReadForm
 from txlog.protocol.mapping import in_files
@@ -297,6 +299,11 @@ class RawRows:
     resolved: Resolved
     path: str
     batch: pa.RecordBatch
+    layer: int = 0  # Above 0: the rows have values only where the column `GIVEN` is true.
+
+    def wants(self, name: str) -> bool:
+        """Return whether a column is read from the file, which may not store it."""
+        return any(one.column.name == name for one in self.resolved.columns)
 
     def column(self, name: str) -> pa.Array | None:
         """Return a column by the table's name; None if the file does not store it."""
@@ -320,7 +327,7 @@ def assemble(
         The Arrow schema of the needed columns.
     files
         The stored columns of all rows, each from the first file that has it. All files have the
-        same rows.
+        same rows. At the end are the files that give values to some rows, in their order.
     parts
         The fragments that the rows are from, in the order of the rows, and their positions there.
     known
@@ -336,20 +343,22 @@ def assemble(
     count = sum([len(rows) for _, rows in parts])
     values = [constants(form, fragment, needed, known) for fragment, _ in parts]
     arrays = []
+    whole = [file for file in files if not file.layer]
+    upper = [file for file in files if file.layer]
     for column in needed:
         stored, path = None, ""
-        for file in files:
+        for file in whole:
             stored, path = file.column(column.name), file.path
             if stored is not None:
                 break
+        layers = [file for file in upper if file.wants(column.name)]
         how = how_of(form, column)
         if how == "stored":
             mode = form.mapping_mode
-            array = (
-                pa.nulls(count, arrow_type(column.type))
-                if stored is None
-                else conform(stored, column.type, mode, path=path, column=column.name)
-            )
+            array = _conformed(stored, column, mode, path, count)
+            for file in layers:
+                given = _conformed(file.column(column.name), column, mode, file.path, count)
+                array = _chosen(array, given, file)
             arrays.append(array)
             continue
         pieces, begin = [], 0
@@ -358,9 +367,60 @@ def assemble(
                 pieces.append(pa.repeat(of_part[column.name], len(rows)))
             else:
                 own = None if stored is None else stored.slice(begin, len(rows))
-                pieces.append(
-                    metadata_column(column.name, fragment, form.row_tracking, rows=rows, stored=own)
-                )
+                pieces.append(_metadata(form, column, fragment, rows, own, layers))
             begin += len(rows)
         arrays.append(pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces))
     return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _conformed(
+    stored: pa.Array | None, column: StructField, mode: str, path: str, count: int
+) -> pa.Array:
+    if stored is None:
+        return pa.nulls(count, arrow_type(column.type))
+    return conform(stored, column.type, mode, path=path, column=column.name)
+
+
+def _metadata(
+    form: ReadForm,
+    column: StructField,
+    fragment: Fragment,
+    rows: Rows,
+    stored: pa.Array | None,
+    layers: Sequence[RawRows],
+) -> pa.Array:
+    """Return a metadata column of rows of one fragment."""
+    tracking = form.row_tracking
+    name = stored_metadata(column.name, tracking)
+    giving = fragment.files[:1] if name is None else fragment.files_giving(name)
+    array = metadata_column(
+        column.name,
+        fragment,
+        tracking,
+        rows=rows,
+        stored=stored,
+        version=fragment.row_version(giving[0]),
+    )
+    for file, raw in zip(giving[1:], layers, strict=True):
+        given = metadata_column(
+            column.name,
+            fragment,
+            tracking,
+            rows=rows,
+            stored=raw.column(column.name),
+            version=fragment.row_version(file),
+        )
+        array = _chosen(array, given, raw)
+    return array
+
+
+def _chosen(array: pa.Array, given: pa.Array, file: RawRows) -> pa.Array:
+    """Return values with those that a file gives to some rows."""
+    places = numpy_array(pc.fill_null(file.batch.column(GIVEN), False))
+    if not places.any():
+        return array
+    if places.all():
+        return given
+    order = np.arange(len(array), dtype=np.int64)
+    order[places] += len(array)
+    return pa.concat_arrays([array, given]).take(arrow_array(order))

@@ -197,8 +197,9 @@ def fragment_bounds(
 ) -> Bounds:
     """Return the bounds of the columns that a bound predicate reads, for each fragment.
 
-    The parameters are those of `file_bounds`. If a column file gives a column, the statistics of
-    the primary file are not used for it.
+    The parameters are those of `file_bounds`. If a column file gives a column to all rows, the
+    statistics of the primary file are not used for it. If one gives it to some rows, its bounds
+    widen those of the other files, and the number of nulls is unknown (FRG-18).
     """
 
     def bounds_of(files: pa.Table, counts: pa.Array | None = None) -> Bounds:
@@ -222,20 +223,37 @@ def fragment_bounds(
         field = schema.get(path[0])
         if field is None or path[0] in partition_columns:
             continue
-        giving = rows.columns.giving(field.name_in_files(mapping_mode))
-        if path in columns and pc.any(giving).as_py():
+        every = rows.columns.giving(field.name_in_files(mapping_mode))
+        if path not in columns or not pc.any(every).as_py():
+            continue
+        layers = rows.columns.layers
+        for layer in sorted(layers.filter(every).unique().to_pylist()):
+            giving = pc.and_(every, pc.equal(layers, layer))
             order = pc.sort_indices(rows.columns.owners.filter(giving))
-            given = theirs.columns[path]
             mask = pc.is_in(places, value_set=rows.columns.owners.filter(giving))
-            ours = columns[path]
+            new = _taken(theirs.columns[path], giving, order)
+            if layer:
+                new = _widened(_taken(columns[path], mask, None), new)
             columns[path] = ColumnBounds(
                 *(
-                    pc.replace_with_mask(old, mask, new.filter(giving).take(order))
-                    for old, new in (
-                        (ours.low, given.low),
-                        (ours.high, given.high),
-                        (ours.nulls, given.nulls),
-                    )
+                    pc.replace_with_mask(old, mask, given)
+                    for old, given in zip(_sides(columns[path]), _sides(new), strict=True)
                 )
             )
     return replace(bounds, columns=columns)
+
+
+def _sides(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array]:
+    return bounds.low, bounds.high, bounds.nulls
+
+
+def _taken(bounds: ColumnBounds, chosen: pa.Array, order: pa.Array | None) -> ColumnBounds:
+    found = [side.filter(chosen) for side in _sides(bounds)]
+    return ColumnBounds(*(found if order is None else [side.take(order) for side in found]))
+
+
+def _widened(ours: ColumnBounds, theirs: ColumnBounds) -> ColumnBounds:
+    """Return bounds of the values of both; unknown if one of them is."""
+    low = pc.if_else(pc.less(theirs.low, ours.low), theirs.low, ours.low)
+    high = pc.if_else(pc.greater(theirs.high, ours.high), theirs.high, ours.high)
+    return ColumnBounds(low, high, pa.nulls(len(low), ours.nulls.type))

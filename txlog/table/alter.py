@@ -88,10 +88,14 @@ class TableAlter(Namespace):
     ) -> Outcome:
         """Replace the values of columns in all rows; otherwise as `add_columns`.
 
+        All rows count as changed: if the table tracks rows they get the version of the commit, and
+        if it records changes the commit has the old and new values of all rows.
+
         Raises
         ------
         UnsupportedFeatureError
-            The table tracks rows, records changes, or is append-only.
+            The table is append-only, or tracks rows but names no columns for their ids and
+            versions.
         """
         from txlog.verbs.columns import GiveValues
 

@@ -369,8 +369,9 @@ class RowVerbs(ABC):
             table.update({"delay": "delay + 1"}, "carrier = 'UA'")
 
         Only changed rows are written; deletion vectors mark the old rows. If the table disables
-        deletion vectors, files are rewritten. Rows keep their ids if the table tracks rows. All
-        values are computed from the old row.
+        deletion vectors, files are rewritten. In a table with the feature `txlog.fragments`, only
+        the columns with new values are written where this is cheaper; then rows keep their places.
+        Rows keep their ids if the table tracks rows. All values are computed from the old row.
 
         Parameters
         ----------

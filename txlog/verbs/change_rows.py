@@ -150,6 +150,7 @@ class ChangeRows(Operation):
             adds=changes.adds,
             own_files=changes.own_files,
             cdc=changes.cdc,
+            columns=changes.columns,
             metadata=None if changes.schema is None else evolved(base, changes.schema),
             reads=self.reads(changes),
             row_deletes=changes.row_deletes,

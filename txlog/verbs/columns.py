@@ -10,28 +10,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import orjson
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions.file import Add, Remove
+from txlog.actions.file import Add, Cdc
 from txlog.actions.table import Metadata
-from txlog.base.arrow import arrow_array
 from txlog.base.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.base.threads import Threads, map_all
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, require_table_writable
-from txlog.data_files.column_files import ColumnWriter, fields_text
+from txlog.data_files.change_files import discard_changes
+from txlog.data_files.column_files import ColumnWriter, outdated_files
+from txlog.data_files.column_updates import write_images
 from txlog.data_files.column_values import ColumnValues, column_values, require_described
 from txlog.data_files.constraints import constraints_of
-from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.incoming import merged_schema
+from txlog.data_files.rewrite import require_movable, version_column
 from txlog.data_files.write import discard_files
 from txlog.data_files.write_plan import require_same_mapping, settled
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
+from txlog.fragments.metadata import data_file
+from txlog.fragments.rows import FEATURE
 from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import dropped_columns, still_dropped, with_dropped
 from txlog.scan.deletions import load_deletions
@@ -97,6 +98,7 @@ class GiveValues(Operation):
         self._read_columns = read_columns
         self._first: tuple[Snapshot, ColumnValues] | None = None
         self._written = _Written()
+        self._cdc: list[Cdc] = []  # Of the last attempt.
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the column files of all fragments; missing ones are written.
@@ -107,8 +109,8 @@ class GiveValues(Operation):
             A column to add exists already, a column to replace does not exist or is a partition
             column, or values do not fit.
         UnsupportedFeatureError
-            The table lacks the feature `txlog.fragments`; or columns would be replaced, and it
-            tracks rows, records changes, or is append-only.
+            The table lacks the feature `txlog.fragments`; or columns would be replaced, and it is
+            append-only, or it tracks rows but names no columns for their ids and versions.
         CommitConflictError
             Another writer added the same column, or rows for which the data has no values.
         """
@@ -123,9 +125,16 @@ class GiveValues(Operation):
         metadata = _metadata(values, base, self._verb)
         live = load_files(self.context.store, base).live
         skips = self._verb == "add columns" and _are_null(base, values)
-        adds = () if skips else _files(self.context, base, live, values, self._written)
         names = set(values.names_in_files(base.mapping_mode))
-        removes, shortened = outdated_files(live, names, self.context.effects.now_ms())
+        given, version = names, None
+        if self._verb == "replace columns" and (column := version_column(base)) is not None:
+            version = column.name
+            given = {*names, version}
+        pairs = () if skips else _files(self.context, base, live, values, self._written, version)
+        adds = [add for _, add in pairs]
+        removes, shortened = outdated_files(live, given, self.context.effects.now_ms())
+        if self._verb == "replace columns":
+            self._record(base, pairs)
         return Intent(
             operation=self.name,
             kind=self._verb,
@@ -134,6 +143,7 @@ class GiveValues(Operation):
             removes=tuple(removes),
             adds=(*shortened, *adds),
             own_files=frozenset(add.path for add in adds),
+            cdc=tuple(self._cdc),
             columns=frozenset(names),
             reads=Reads(everything=True),
             parameters={"columns": [f.name for f in values.fields]},
@@ -156,9 +166,20 @@ class GiveValues(Operation):
             return _typed_as_table(values, base)
         return named_in_files(values, base)
 
+    def _record(self, base: Snapshot, pairs: Sequence[tuple[Fragment, Add]]) -> None:
+        """Write the rows before and after the change, if the table records changes."""
+        self._discard_changes()
+        images = [(one, None, one.with_file(data_file(add))) for one, add in pairs]
+        self._cdc = write_images(self.context, base, images)
+
+    def _discard_changes(self) -> None:
+        cdc, self._cdc = self._cdc, []
+        discard_changes(self.context.store, cdc)
+
     def discard(self) -> None:
-        """Delete all column files that were written."""
+        """Delete all files that were written."""
         discard_files(self.context.store, self._written.files())
+        self._discard_changes()
 
     def landed(self, intent: Intent) -> None:
         """Delete the column files of fragments that no longer exist."""
@@ -168,14 +189,23 @@ class GiveValues(Operation):
 
 
 def _files(
-    context: Context, base: Snapshot, live: pa.Table, values: ColumnValues, written: _Written
-) -> tuple[Add, ...]:
-    """Return the column files of all fragments; write those that do not exist yet."""
+    context: Context,
+    base: Snapshot,
+    live: pa.Table,
+    values: ColumnValues,
+    written: _Written,
+    version: str | None,
+) -> list[tuple[Fragment, Add]]:
+    """Return all fragments with their column files; write those that do not exist yet.
+
+    `version` is the column of versions that the files give, too; then it is a part of the keys.
+    """
     rules = _rules_of(base, values)
     reads = _columns_read(base, values)
     plan = plan_scan(base, live, columns=[f.name for f in base.schema.fields if f.name in reads])
     physical = frozenset(f.name_in_files(base.mapping_mode) for f in plan.reading.needed)
     texts = tuple(rule.text for rule in rules)
+    texts = texts if version is None else (*texts, version)
     keys = {(*_key(fragment, physical), *texts): fragment for fragment in plan.fragments}
     began = bool(written.by_fragment)
     for key in [*written.by_fragment]:
@@ -191,7 +221,7 @@ def _files(
             "written, and the data cannot be read again",
             remedy="Nothing was committed; make the data for the latest version, and try again",
         )
-    writer = ColumnWriter(context, plan.reading, values, base.properties, tuple(rules))
+    writer = ColumnWriter(context, plan.reading, values, base.properties, tuple(rules), version)
     engine = Threads(1) if values.in_order else context.engine
     added = map_all(
         engine,
@@ -202,7 +232,8 @@ def _files(
     pairs = zip(added, missing.values(), strict=True)
     written.by_fragment.update(zip(missing, pairs, strict=True))
     values.check_end()
-    return tuple(add for key in keys if (add := written.by_fragment[key][0]) is not None)
+    found = ((fragment, written.by_fragment[key][0]) for key, fragment in keys.items())
+    return [(fragment, add) for fragment, add in found if add is not None]
 
 
 def _has_all_values(context: Context, then: Fragment, now: Fragment) -> bool:
@@ -266,33 +297,6 @@ def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadat
     names = set(values.names_in_files(base.mapping_mode))
     metadata = with_schema(base.metadata, merged)
     return with_dropped(metadata, still_dropped(base.metadata, names))
-
-
-def outdated_files(live: pa.Table, names: set[str], now_ms: int) -> tuple[list[Remove], list[Add]]:
-    """Return the column files that are no longer needed, and those with fewer needed columns.
-
-    `names` are the physical names of columns that other files provide from now on.
-    """
-    rows = fragment_rows(live, listed=True).columns
-    if not any(names & set(fields) for fields in rows.field_sets):
-        return [], []
-    gone = arrow_array([names >= set(fields) for fields in rows.field_sets], pa.bool_())
-    less = arrow_array(
-        [bool(names & set(fields)) and not names >= set(fields) for fields in rows.field_sets],
-        pa.bool_(),
-    )
-    removes = removes_of(rows.rows.filter(gone.take(rows.field_set)), now_ms)
-    shortened = [
-        _without(add, names) for add in adds_of(rows.rows.filter(less.take(rows.field_set)))
-    ]
-    return removes, shortened
-
-
-def _without(add: Add, names: set[str]) -> Add:
-    tags = dict(add.tags or {})
-    fields = orjson.loads(tags[FIELDS_TAG] or "[]")
-    tags[FIELDS_TAG] = fields_text([name for name in fields if name not in names])
-    return add.model_copy(update={"tags": tags, "data_change": False})
 
 
 def _typed_as_table(values: ColumnValues, snapshot: Snapshot) -> ColumnValues:
@@ -383,23 +387,18 @@ def require_columns_apart(snapshot: Snapshot) -> None:
 
 
 def require_replaceable(snapshot: Snapshot) -> None:
-    """Raise if a table must record changes of rows.
+    """Raise if values of rows cannot change.
 
     Raises
     ------
     UnsupportedFeatureError
-        The table tracks rows, records changes, or is append-only.
+        The table is append-only, or tracks rows but names no columns for their ids and versions.
     """
-    reasons = {
-        "rowTracking": "the table tracks rows, so the versions of all rows would have to change",
-        "changeDataFeed": "the table records the changes of rows",
-        "appendOnly": "the table is append-only: rows cannot be removed or changed",
-    }
-    for feature, reason in reasons.items():
-        if snapshot.is_active(feature):
-            raise UnsupportedFeatureError(
-                path=snapshot.root,
-                features=(feature,),
-                reason=reason,
-                remedy="Add a column with another name instead",
-            )
+    if snapshot.is_active("appendOnly"):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("appendOnly",),
+            reason="the table is append-only: rows cannot be removed or changed",
+            remedy="Add a column with another name instead",
+        )
+    require_movable(snapshot)

@@ -11,8 +11,9 @@ from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
-from txlog.actions.file import Add
+from txlog.actions.file import Add, Cdc
 from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.base.arrow import pc
@@ -24,9 +25,17 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.changes.diff import changed_between
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, is_rehearsing
+from txlog.data_files.change_files import (
+    ChangeType,
+    RowsOf,
+    discard_changes,
+    records_changes,
+    write_rows_of,
+)
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.identity import continued
 from txlog.fragments.ids import tag_texts
@@ -43,7 +52,7 @@ from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id, mapped, with_schema
 from txlog.protocol.properties import INDEX_PREFIX, carried
 from txlog.reconcile.files import file_keys, touched
-from txlog.scan.deletions import deletion_place
+from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.snapshot.commits import Commit, parse_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
@@ -112,6 +121,7 @@ class Restore(Operation):
         self._ignores_missing = ignore_missing_files
         self._salvages = salvages
         self._target: tuple[Snapshot, pa.Table] | None = None
+        self._cdc: list[Cdc] = []  # Of the last attempt.
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the changes that restore the older version; None if nothing differs.
@@ -152,13 +162,19 @@ class Restore(Operation):
             require_there(self.context, adds, target.version)
         if base.supports(FEATURE):  # With this feature, every file has a row count (FRG-19).
             adds = with_counts(self.context, target, adds)
+        removes = removes_of(gone, self.context.effects.now_ms())
+        tags = [*(add.tags for add in adds), *(remove.tags for remove in removes)]
+        gives = any(FIELDS_TAG in (one or {}) for one in tags)
+        if gives and records_changes(base) and not self._salvages:
+            self._cdc = _changes(self.context, base, target)
         return Intent(
             operation=self.name,
             kind="restore",
             read_version=base.version,
             revives=True,
             keeps_packs=True,
-            removes=tuple(removes_of(gone, self.context.effects.now_ms())),
+            removes=tuple(removes),
+            cdc=tuple(self._cdc),
             adds=tuple(adds),
             protocol=protocol if self._salvages or protocol != base.protocol else None,
             metadata=metadata,  # Always, so that it is checked against winners (CON-4).
@@ -178,6 +194,11 @@ class Restore(Operation):
             },
         )
 
+    def discard(self) -> None:
+        """Delete the change files of the last attempt."""
+        cdc, self._cdc = self._cdc, []
+        discard_changes(self.context.store, cdc)
+
     def _load_target(self, base: Snapshot) -> tuple[Snapshot, pa.Table]:
         store, version = self.context.store, self._version
         if self._timestamp is not None:
@@ -196,6 +217,27 @@ class Restore(Operation):
             )
         target = load_snapshot(store, version=version)
         return target, load_files(store, target).live
+
+
+def _changes(context: Context, base: Snapshot, target: Snapshot) -> list[Cdc]:
+    """Write the rows that change: adds and removes of column files do not show them."""
+    parts: dict[str, list[RowsOf]] = {"delete": [], "insert": []}
+    for file in changed_between(context.store, base, target):
+        rows = None
+        if file.among is not None:
+            among = load_deletions(context.store, replace(file.fragment, deletion=file.among))
+            rows = (among or BitMap64()) - (
+                load_deletions(context.store, file.fragment) or BitMap64()
+            )
+        kind: ChangeType = "delete" if file.change_type == "delete" else "insert"
+        if rows is None or rows:
+            parts[kind].append(RowsOf(kind, file.fragment, rows))
+    old = write_rows_of(context, base, parts["delete"], schema=target.schema)
+    try:
+        return [*old, *write_rows_of(context, target, parts["insert"])]
+    except BaseException:
+        discard_changes(context.store, old)
+        raise
 
 
 def _size(files: pa.Table) -> int:

@@ -146,6 +146,7 @@ class Transaction(Operation):
 
     def _decide(self, operation: Operation) -> None:
         operation.context = self.context
+        operation.is_part = True
         require_table_writable(self._state, removes_rows=operation.removes_rows)
         try:
             intent = operation.intent(self._state)

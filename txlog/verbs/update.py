@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.base.errors import clean_after
 from txlog.data_files.assignments import Assignments, Updates, assignments
+from txlog.data_files.column_updates import Way, plan_column_update, update_columns, ways_of
 from txlog.data_files.deletions import find_rows
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.replace_rows import FileChange, Places, replace_rows
@@ -73,14 +75,32 @@ class Update(ChangeRows):
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:
             return RowChanges(plan.reading.where)
-        return replace_rows(
-            self.context,
-            base,
-            plan,
-            [FileChange(one, one.rows) for one in rows],
-            partial(_new_rows, self._given),
-            options=self._options,
-        )
+        update = None
+        if not self.is_part:  # A part of a transaction may change rows that have no ids yet.
+            update = plan_column_update(self.context, base, self._given, self._options)
+        ways: list[Way] = ["move"] * len(rows) if update is None else ways_of(update, rows)
+        parts = [(one, way) for one, way in zip(rows, ways, strict=True) if way != "move"]
+        moved = [one for one, way in zip(rows, ways, strict=True) if way == "move"]
+        given = RowChanges(plan.reading.where)
+        if update is not None and parts:
+            given = update_columns(self.context, base, plan, update, parts)
+        if not moved:
+            return given
+        try:
+            changed = replace_rows(
+                self.context,
+                base,
+                plan,
+                [FileChange(one, one.rows) for one in moved],
+                partial(_new_rows, self._given),
+                options=self._options,
+            )
+        except BaseException as error:
+            clean_after(error, lambda: given.discard(self.context.store))
+            raise
+        both = changed.with_more(given)
+        assert both is not None  # Both record their changes in files, or none does.
+        return both
 
     def parameters(self, changes: RowChanges) -> Mapping[str, Any]:
         """Return the predicate."""

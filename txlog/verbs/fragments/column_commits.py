@@ -13,6 +13,7 @@ from txlog.actions.table import Metadata
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.commit.intent import Intent
+from txlog.data_files.column_files import outdated_files
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.write_plan import settled
 from txlog.fragments.metadata import FragmentMetadata, column_fields
@@ -24,7 +25,7 @@ from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import physical_rows, require_same_partitions
 from txlog.verbs.append import require_free_names
-from txlog.verbs.columns import outdated_files, require_columns_apart
+from txlog.verbs.columns import require_columns_apart
 from txlog.verbs.fragments.base_version import Base, FragmentsOperation, read_by
 from txlog.verbs.fragments.operations import FragmentOperation
 from txlog.verbs.fragments.workers import columns_digest, required_of, with_required
