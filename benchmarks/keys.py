@@ -9,6 +9,12 @@ read one key before, so that the index is in memory. "insert" adds rows whose ke
 by an append to a table with a unique key, deltalake by a merge that inserts rows without a match.
 The last columns are the CPU seconds without the index, and of deltalake, as multiples of those with
 it.
+
+    python benchmarks/keys.py --joins --rows 20000000 --files 100
+
+joins keys of one table with another one of the same size, both in no order, each with an index: the
+same SQL by `txlog.sql`, and by duckdb over the same Parquet files. The last columns are the times
+of duckdb as multiples of those with tables that are kept open.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import median
@@ -33,6 +40,7 @@ import pyarrow as pa
 from bench import commit, machine, put_section
 
 TITLE = "Changes and reads by key"
+JOINS_TITLE = "Joins of keys"
 ENGINES = ("index", "no index", "deltalake")
 WORKS = ("where", "where, kept", "delete", "update", "upsert", "insert")
 
@@ -133,6 +141,79 @@ def by_deltalake(work: str, root: Path, keys: Any) -> Callable[[], Any]:
     return works[work]
 
 
+JOIN = """
+    SELECT a.id, b.name, b.amount FROM {a} AS a JOIN {b} AS b ON a.ref = b.id
+    WHERE a.id IN ({keys}) ORDER BY a.id
+"""
+
+
+def make_joined(root: Path, total: int, files: int, page_rows: int) -> None:
+    """Make a table of references to the rows of the one that `make` makes."""
+    import txlog
+
+    rng = np.random.default_rng(8)
+    properties: dict[str, str] | None = {"txlog.pageRows": str(page_rows)}
+    options = {"txlog.durability": "relaxed"}
+    ids, refs = rng.permutation(total), 2 * rng.permutation(total)
+    for id_, ref in zip(np.array_split(ids, files), np.array_split(refs, files), strict=True):
+        data = pa.table({"id": id_, "ref": ref, "weight": rng.random(len(id_))})
+        txlog.write(root, data, mode="append", storage_options=options, properties=properties)
+        properties = None
+    txlog.Table(root, storage_options=options).indexes.create("id")
+
+
+def by_sql(query: str, folders: dict[str, Path]) -> pa.Table:
+    import txlog
+
+    return txlog.sql(query, {name: txlog.Table(folder) for name, folder in folders.items()})
+
+
+def by_duckdb(connection: Any, query: str) -> pa.Table:
+    return connection.sql(query).to_arrow_table()
+
+
+def joins(given: argparse.Namespace) -> str:
+    """Return how long joins of some keys take by txlog, opened anew and kept, and by duckdb."""
+    import duckdb
+
+    import txlog
+
+    folders = {"a": given.folder / "joined", "b": given.folder / "index"}
+    if not folders["a"].exists():
+        make_joined(folders["a"], given.rows, given.files, given.page_rows)
+    kept = {name: txlog.Table(folder) for name, folder in folders.items()}
+    connection = duckdb.connect()
+    parquet = {name: f"read_parquet('{folder}/*.parquet')" for name, folder in folders.items()}
+    lines = [
+        "| keys | opened anew s | CPU | kept s | CPU | duckdb s | CPU | x | x by CPU |",
+        "|" + "---|" * 9,
+    ]
+    for count in given.keys:
+        keys = np.random.default_rng(13).choice(given.rows, count, replace=False)
+        texts = ", ".join(map(str, keys.tolist()))
+        query = JOIN.format(a="a", b="b", keys=texts)
+        works = (
+            partial(by_sql, query, folders),
+            partial(txlog.sql, query, kept),
+            partial(by_duckdb, connection, JOIN.format(**parquet, keys=texts)),
+        )
+        answers = [work() for work in works]
+        assert all(one.to_pylist() == answers[0].to_pylist() for one in answers)
+        assert answers[0].num_rows == count
+        spent: list[list[tuple[float, float]]] = [[] for _ in works]
+        for _ in range(given.repeat):
+            for work, times in zip(works, spent, strict=True):
+                cpu, start = time.process_time(), time.perf_counter()
+                work()
+                times.append((time.perf_counter() - start, time.process_time() - cpu))
+        found = [[median(one) for one in zip(*times, strict=True)] for times in spent]
+        cells = [f"{seconds:.3f} | {cpu:.3f}" for seconds, cpu in found]
+        cells += [f"{found[2][at] / found[1][at]:.1f}" for at in (0, 1)]
+        lines.append(f"| {count:,} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
 def peak_mb() -> float:
     """Return the peak memory of this process; `getrusage` would count that of its parent, too."""
     (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in one)
@@ -174,6 +255,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--keys", type=int, nargs="+", default=[1, 1_000, 100_000])
     parser.add_argument("--works", nargs="+", default=WORKS)
+    parser.add_argument("--joins", action="store_true", help="only the joins")
     parser.add_argument("--dry", action="store_true", help="only print")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -184,6 +266,16 @@ def main() -> None:
     if not (given.folder / "index").exists():
         make(given.folder / "small index", 20_000, 2, given.page_rows)
         make(given.folder / "index", given.rows, given.files, given.page_rows)
+    told = (
+        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {given.rows:,} rows in {given.files} "
+        f"files, pages of {given.page_rows:,} rows. Medians of {given.repeat} runs. {machine()}."
+    )
+    if given.joins:
+        text = f"## {JOINS_TITLE}\n\n{told}\n\n{joins(given)}"
+        print("\n" + text)
+        if not given.dry:
+            put_section(text)
+        return
     lines = [
         "| | keys | index s | CPU | MB | no index s | CPU | MB | deltalake s | CPU | MB | x | x |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
@@ -203,10 +295,6 @@ def main() -> None:
             cells += [f"{cpu[one] / cpu['index']:.1f}" for one in ("no index", "deltalake")]
             lines.append(f"| {work} | {count:,} | {' | '.join(cells)} |")
             print(lines[-1], flush=True)
-    told = (
-        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {given.rows:,} rows in {given.files} "
-        f"files, pages of {given.page_rows:,} rows. Medians of {given.repeat} runs. {machine()}."
-    )
     text = "\n".join([f"## {TITLE}", "", told, "", *lines]) + "\n"
     print("\n" + text)
     if not given.dry:

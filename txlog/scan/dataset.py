@@ -341,6 +341,17 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         """Return a plan by an index of the rows that a filter keeps; None: no index is there."""
         return self._held.indexed(filter, self.schema)
 
+    def rows(self, indexed: ScanPlan, names: Sequence[str], filter: Any) -> pa.Table:
+        """Return columns of the rows that a filter keeps, by the plan that `indexed` made for it.
+
+        `names` are also those in the filter.
+        """
+        kept = frozenset(indexed.read_files.rows.primaries["path"].to_pylist())
+        paths = [path for path, of in self._held.fragments.items() if of.path in kept]
+        schema = pa.schema([self.schema.field(name) for name in names])
+        rows = self._held.batches(paths, self.schema, names, BATCH_ROWS, indexed)
+        return ds.Scanner.from_batches(rows, schema=schema, filter=filter).to_table()
+
     def explain(self, filter: Any = None) -> Explanation:
         """Return which files a scanner with a filter reads, if an index narrows it.
 

@@ -23,6 +23,7 @@ from txlog.base.columns import flat
 from txlog.base.thresholds import Threshold
 from txlog.lookup.indexed import rows_named
 from txlog.scan.dataset import TableDataset
+from txlog.scan.plan import ScanPlan
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -270,6 +271,27 @@ def _ends(kind: pa.DataType) -> tuple[int, int]:
     return 0, (1 << bits) - 1
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A way to read a table by an index."""
+
+    alias: str
+    filter: Any
+    by: tuple[str, ...]  # The tables whose keys are looked up.
+    plan: ScanPlan
+    rows: int  # That the index names.
+
+
+def _way(alias: str, source: _Source, few: Mapping[str, pa.Table]) -> _Way | None:
+    """Return how an index reads a table; None if none does, or it names too many rows."""
+    filter, by = _filter(source, few)
+    plan = None if filter is None else source.relation.indexed(filter)
+    rows = None if plan is None else rows_named(plan)
+    if plan is None or rows is None or rows > _MOST_ROWS:
+        return None
+    return _Way(alias, filter, by, plan, rows)
+
+
 def _narrowed(
     parsed: exp.Query, sources: dict[str, _Source], relations: dict[str, Any]
 ) -> dict[str, str]:
@@ -285,27 +307,29 @@ def _narrowed(
         for alias, source in sources.items()
         if isinstance(source.relation, TableDataset) and (source.values or source.keys)
     }
+    ways: dict[str, _Way | None] = {}
+    stale = set(left)  # Tables of which more keys are known than when their way was found.
     while True:
-        best: tuple[int, str, Any, list[str]] | None = None
-        for alias, source in left.items():
-            filter, by = _filter(source, few)
-            plan = None if filter is None else source.relation.indexed(filter)
-            rows = None if plan is None else rows_named(plan)
-            if rows is not None and rows <= _MOST_ROWS and (best is None or rows < best[0]):
-                best = rows, alias, filter, by
-        if best is None:
+        ways |= {alias: _way(alias, left[alias], few) for alias in stale}
+        known = [way for way in ways.values() if way is not None]
+        if not known:
             return told
-        _, alias, filter, by = best
+        best = min(known, key=lambda way: way.rows)
+        alias, by = best.alias, best.by
         source = left.pop(alias)
+        del ways[alias]
         names = _needed(parsed, source.relation.schema)
-        few[alias] = source.relation.to_table(names, filter=filter)
+        few[alias] = source.relation.rows(best.plan, names, best.filter)
         keys = f", with the keys of {' and '.join(by)}" if by else ""
-        index = source.relation.explain(filter).index
+        index = best.plan.read_files.explanation.index
         told[source.name] = f"{few[alias].num_rows:,} rows are read before{keys}; index {index}"
         relations[source.name] = few[alias]
+        stale = {
+            name for name, one in left.items() if any(other == alias for _, other, _ in one.keys)
+        }
 
 
-def _filter(source: _Source, few: Mapping[str, pa.Table]) -> tuple[Any, list[str]]:
+def _filter(source: _Source, few: Mapping[str, pa.Table]) -> tuple[Any, tuple[str, ...]]:
     """Return a filter for all values and keys that are known of a table; None: there are none."""
     parts = [ds.field(name).isin(values) for name, values in source.values.items()]
     by: list[str] = []
@@ -318,7 +342,7 @@ def _filter(source: _Source, few: Mapping[str, pa.Table]) -> tuple[Any, list[str
     found = None
     for part in parts:
         found = part if found is None else found & part
-    return found, list(dict.fromkeys(by))
+    return found, tuple(dict.fromkeys(by))
 
 
 def _needed(parsed: exp.Query, schema: pa.Schema) -> list[str]:
