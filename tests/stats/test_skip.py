@@ -89,7 +89,8 @@ def leaves(draw: st.DrawFn) -> Expression:
     if how == "in":
         return column.isin(draw(st.lists(st.none() | values, min_size=1, max_size=3)))
     if how == "long in":
-        return column.isin(draw(st.lists(values, min_size=1, max_size=3)) * 101)
+        times = draw(st.sampled_from([9, 101]))
+        return column.isin(draw(st.lists(values, min_size=1, max_size=3)) * times)
     if how == "long or":
         other = st.sampled_from(sorted(CONSTANTS))
         some = [column == draw(values), column == draw(st.none() | values)]

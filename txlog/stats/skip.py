@@ -113,6 +113,7 @@ def merged(first: Bounds, second: Bounds) -> Bounds:
 
 
 _TRUE = Literal(True)
+_FEW: Threshold = 8  # Numbers of longer lists are compared with the bounds all at once.
 _LONG_LIST: Threshold = 100  # Longer lists are compared with the bounds as a range.
 
 
@@ -248,6 +249,8 @@ def _may_be_in(
     if negated:
         differs = [_may_compare(OPERATORS["<>"], known, value, bounds, False) for value in values]
         return reduce(pc.and_, differs)
+    if len(values) > _FEW and (numbers := _numbers(known, values)) is not None:
+        return pc.and_not(_is_within(numbers, known), _all_null(known, bounds))
     possible = [_may_compare(OPERATORS["="], known, value, bounds, False) for value in values]
     return reduce(pc.or_, possible)
 
@@ -263,15 +266,24 @@ def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Boun
         return _all(bounds, False)
     if any(value != value for value in constants):  # NaN, which Arrow does not order.
         return pc.invert(_all_null(known, bounds))
+    if (numbers := _numbers(known, values)) is not None:
+        return pc.and_not(_is_within(numbers, known), _all_null(known, bounds))
     kind = next(value.type for value in values if value.value is not None)
-    if kind is not None and _is_number(known.low.type, arrow_type(kind)):
-        ours = arrow_array(constants, arrow_type(kind))
-        return pc.and_not(_is_within(ours, known), _all_null(known, bounds))
     least, greatest = Literal(min(constants), kind), Literal(max(constants), kind)
     return pc.and_(
         _may_compare(OPERATORS[">="], known, least, bounds, False),
         _may_compare(OPERATORS["<="], known, greatest, bounds, False),
     )
+
+
+def _numbers(known: ColumnBounds, values: tuple[Literal, ...]) -> pa.Array | None:
+    """Return constants that are numbers or times of a column; None if they are something else."""
+    constants = [value.value for value in values if value.value is not None]
+    kinds = {value.type for value in values if value.value is not None}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is None or not _is_number(known.low.type, arrow_type(kind)):
+        return None
+    return arrow_array(constants, arrow_type(kind))
 
 
 def _is_number(kind: pa.DataType, other: pa.DataType) -> bool:
@@ -344,6 +356,9 @@ def _must_be_in(
 ) -> pa.Array:
     if len(values) > _LONG_LIST:
         return _all(bounds, False)
+    if not negated and len(values) > _FEW and (numbers := _numbers(known, values)) is not None:
+        one = pc.fill_null(pc.equal(known.low, known.high), False)
+        return pc.and_(pc.and_(_is_within(numbers, known), one), _no_nulls(known))
     op = OPERATORS["<>" if negated else "="]
     certain = [_must_compare(op, known, value, bounds, False) for value in values]
     return reduce(pc.and_ if negated else pc.or_, certain)
