@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from tests.losing import losing
 from txlog import spark_ext
 from txlog.base.errors import CommitConflictError, InvalidInputError, TxlogError
 from txlog.spark_ext import DeltaTable, create_view, read, sql, write
-from txlog.spark_ext.writes.own_reads import _Relation, _version, version_read
+from txlog.spark_ext.writes.own_reads import Relation, version_of, version_read
 from txlog.store.open import open_store
 
 if TYPE_CHECKING:
@@ -396,13 +395,13 @@ def test_nested_subqueries_are_visited_once(
     for _ in range(4):
         query = f"SELECT max(id) FROM range(9) WHERE id >= ({query})"
     visited: list[str] = []
-    class_of = own_reads._class_of
+    class_of = own_reads.class_of
 
     def noted(found: Any) -> str:
         visited.append(class_of(found))
         return visited[-1]
 
-    monkeypatch.setattr(own_reads, "_class_of", noted)
+    monkeypatch.setattr(own_reads, "class_of", noted)
     assert version_read(spark.sql(query), open_store(str(place)), 5) == 0
     assert visited == ["Range"] * 4 + ["LogicalRelation", "HadoopFsRelation"]
 
@@ -413,133 +412,6 @@ def test_marks_have_no_secrets() -> None:
     store: Any = SimpleNamespace(root="s3://user:pa55word@bucket/t")
     assert "pa55word" not in str(marks_of(store, 3))
     marked = {name.lower(): value for name, value in marks_of(store, 3).items()}
-    assert _version(_Relation(marked, is_source=False), store, 5) == 3
+    assert version_of(Relation(marked, is_source=False), store, 5) == 3
     other: Any = SimpleNamespace(root="s3://user:pa55word@bucket/u")
-    assert _version(_Relation(marked, is_source=False), other, 5) is None
-
-
-def merged(frame: "DataFrame", path: Path) -> None:
-    merger = spark_ext.table(frame.sparkSession, str(path)).merge(frame, "target.id = source.id")
-    merger.when_matched_update({"p": "concat(source.p, '+')"}).execute()
-
-
-def upserted(frame: "DataFrame", path: Path) -> None:
-    spark_ext.table(frame.sparkSession, str(path)).upsert(frame, on="id")
-
-
-def merged_by_handle(frame: "DataFrame", path: Path) -> None:
-    table = DeltaTable.forPath(frame.sparkSession, str(path)).alias("t")
-    table.merge(frame.alias("s"), "t.id = s.id").whenMatchedDelete("s.id = 1").execute()
-
-
-def merged_in_a_block(frame: "DataFrame", path: Path) -> None:
-    """What the block itself has changed does not count."""
-    table = txlog.Table(path)
-    with table.transaction() as changes:
-        changes.append(pa.table({"id": pa.array([50 + table.version], pa.int64()), "p": ["x"]}))
-        merger = changes.merge(frame, "target.id = source.id")
-        merger.when_matched_update({"p": "concat(source.p, '+')"}).execute()
-
-
-def merged_with_quarantine(frame: "DataFrame", path: Path) -> None:
-    merger = spark_ext.table(frame.sparkSession, str(path)).merge(
-        frame, "target.id = source.id", on_error="quarantine", quarantine=path.parent / "q"
-    )
-    merger.when_matched_update({"p": "concat(source.p, '+')"}).execute()
-
-
-def updated_by_subquery(frame: "DataFrame", path: Path) -> None:
-    frame.createOrReplaceTempView("v_saved")
-    table = DeltaTable.forPath(frame.sparkSession, str(path))
-    table.update("id = (SELECT max(id) FROM v_saved)", {"p": "'z'"})
-
-
-def updated_to_subquery(frame: "DataFrame", path: Path) -> None:
-    frame.createOrReplaceTempView("v_saved")
-    table = DeltaTable.forPath(frame.sparkSession, str(path))
-    table.update("id = 1", {"p": "(SELECT max(p) FROM v_saved)"})
-
-
-def deleted_by_subquery(frame: "DataFrame", path: Path) -> None:
-    frame.createOrReplaceTempView("v_saved")
-    table = DeltaTable.forPath(frame.sparkSession, str(path))
-    table.delete("id = (SELECT max(id) FROM v_saved)")
-
-
-CHANGES: tuple[Write, ...] = (
-    merged, upserted, merged_by_handle, merged_in_a_block, merged_with_quarantine,
-    updated_by_subquery, updated_to_subquery, deleted_by_subquery,
-)  # fmt: skip
-
-
-def set_a_property(path: Path | str) -> None:
-    txlog.Table(path).alter.set_properties({"delta.logRetentionDuration": "interval 40 days"})
-
-
-@pytest.mark.spec("CON-30", "SPK-27")
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_by_rows_that_were_read_before_another_change_is_a_conflict(
-    spark: "SparkSession", place: Path, change: Write
-) -> None:
-    old = read(spark, str(place))
-    set_a_property(place)  # It changes no row.
-    change(old, place)
-    version = txlog.Table(place).version
-    assert version == 2
-    old = read(spark, str(place))
-    wins(place)
-    with pytest.raises(
-        CommitConflictError, match=f"of version {version} .* and an earlier statement of"
-    ):
-        change(old, place)
-    assert txlog.Table(place).version == version + 1
-    assert not txlog.Table.exists(place.parent / "q")
-    change(read(spark, str(place), version=version), place)  # What the remedy names.
-    change(read(spark, str(place)), place)
-    change(spark.read.format("txlog").load(str(place)), place)
-
-
-def numbered(frame: "DataFrame", path: Path, **given: Any) -> None:
-    """Insert the next number into a partition. The other partition has a part in it."""
-    frame = frame.selectExpr("max(id) + 1 AS id", "'x' AS p")
-    condition = "target.p = 'x' AND target.id = source.id"
-    merger = spark_ext.table(frame.sparkSession, str(path)).merge(frame, condition, **given)
-    merger.when_not_matched_insert_all().execute()
-
-
-def numbered_with_quarantine(frame: "DataFrame", path: Path) -> None:
-    numbered(frame, path, on_error="quarantine", quarantine=path.parent / "q")
-
-
-def updated_in_a_partition(frame: "DataFrame", path: Path) -> None:
-    frame.createOrReplaceTempView("v_saved")
-    table = DeltaTable.forPath(frame.sparkSession, str(path))
-    table.update("p = 'x'", {"id": "id + 1000 * (SELECT max(id) FROM v_saved)"})
-
-
-def deleted_in_a_partition(frame: "DataFrame", path: Path) -> None:
-    frame.createOrReplaceTempView("v_saved")
-    table = DeltaTable.forPath(frame.sparkSession, str(path))
-    table.delete("p = 'x' AND id + 1 < (SELECT max(id) FROM v_saved)")
-
-
-@pytest.mark.spec("CON-30", "SPK-27")
-@pytest.mark.parametrize("reading", [read_frame, read_format])
-@pytest.mark.parametrize(
-    "change",
-    [numbered, numbered_with_quarantine, updated_in_a_partition, deleted_in_a_partition],
-)
-def test_a_change_does_not_win_over_rows_elsewhere_that_it_read(
-    spark: "SparkSession", place: Path, change: Write, reading: Frame
-) -> None:
-    """The winner's rows are where the change looks for none, but its own rows depend on them."""
-    other = pa.table({"id": pa.array([WINNER], pa.int64()), "p": ["y"]})
-    before = txlog.Table(place).version
-    with (
-        losing(place, [lambda table: table.append(other)]),
-        pytest.raises(CommitConflictError, match=f"of version {before} "),
-    ):
-        change(reading(spark, place), place)
-    assert txlog.Table(place).version == before + 1
-    change(reading(spark, place), place)
-    assert txlog.Table(place).version == before + 2
+    assert version_of(Relation(marked, is_source=False), other, 5) is None

@@ -180,7 +180,7 @@ def test_rows_computed_from_a_version_undo_nothing(
     if when == "between":
         wins()
     write = partial(txlog.write, table.uri, rows, "overwrite", computed_from=table.version, **how)
-    if when == "between" and winner != "property":
+    if when == "between" and winner not in ("property", "compact"):  # These change no row.
         before = table.refresh().to_arrow().sort_by("n")
         with pytest.raises(txlog.CommitConflictError, match="CON-30"):
             write()

@@ -33,7 +33,7 @@ from txlog.verbs.append import write_metrics
 from txlog.verbs.create import new_table
 from txlog.verbs.features import clustering_domain
 from txlog.verbs.properties import Asked
-from txlog.verbs.same_rows import EVERY_FILE, has_other_files
+from txlog.verbs.same_rows import EVERY_FILE, has_other_rows
 
 
 @dataclass(frozen=True)
@@ -194,10 +194,10 @@ class ReplaceTable(Operation):
         )
 
     def _has_other_rows(self, base: Snapshot) -> bool:
-        """Return whether a version has other live files than the one that was written for."""
+        """Return whether a version may have other rows than the one that was written for."""
         if self._written_for is None:
             return False
-        return has_other_files(self.context.store, base, self._written_for, EVERY_FILE)
+        return has_other_rows(self.context.store, base, self._written_for, EVERY_FILE)
 
     def discard(self) -> None:
         """Delete the files that were written for the table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +17,9 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FEATURE
 from txlog.reconcile.files import file_keys
 from txlog.scan.lazy_plan import possible_columns, possible_rows
+from txlog.snapshot.commits import DamagedError, read_deltas
 from txlog.snapshot.live_files import fold_files
+from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store
@@ -42,23 +44,20 @@ class Replaced:
         """Return the keys of these files; of a large table, only keys are kept."""
 
         def keys(batches: Iterator[tuple[Any, pa.Table]]) -> pa.ChunkedArray:
-            parts = [file_keys(self.choose(snapshot, rows)).chunks for _, rows in batches]
-            return pa.chunked_array(list(chain.from_iterable(parts)), pa.string())
+            return _joined(file_keys(self.choose(snapshot, rows)) for _, rows in batches)
 
         return fold_files(store, snapshot, self.columns(snapshot), keys, distinct=False)
 
 
 def require_same_rows(store: Store, base: Snapshot, computed_from: int, replaced: Replaced) -> None:
-    """Raise if a version has other files to replace than the one that new rows are from.
-
-    Files of the same rows count as others if another writer has arranged them anew.
+    """Raise if a version has other rows to replace than the one that new rows are from.
 
     Raises
     ------
     CommitConflictError
         The rows of another writer would be lost.
     """
-    if has_other_files(store, base, computed_from, replaced):
+    if has_other_rows(store, base, computed_from, replaced):
         raise CommitConflictError(
             version=base.version,
             rule="CON-30",
@@ -72,8 +71,12 @@ def require_same_rows(store: Store, base: Snapshot, computed_from: int, replaced
         )
 
 
-def has_other_files(store: Store, base: Snapshot, computed_from: int, replaced: Replaced) -> bool:
-    """Return whether two versions differ in the files that a write replaces."""
+def has_other_rows(store: Store, base: Snapshot, computed_from: int, replaced: Replaced) -> bool:
+    """Return whether the rows that a write replaces may have changed since an earlier version.
+
+    Files may be others nevertheless: commits that only move rows (`dataChange=false`) change none.
+    What new rows were computed from is a whole version, so the places of rows in it do not matter.
+    """
     if computed_from == base.version:
         return False
     try:
@@ -81,7 +84,34 @@ def has_other_files(store: Store, base: Snapshot, computed_from: int, replaced: 
     except NotFoundError:  # It is another table now, or the log of that version is gone.
         return True
     known, now = replaced.keys(store, before), replaced.keys(store, base)
-    return not (_are_in(now, known) and _are_in(known, now))  # A checkpoint may have one twice.
+    if _are_in(now, known) and _are_in(known, now):  # A checkpoint may have one twice.
+        return False
+    return not _are_moved(store, base, computed_from, replaced, known)
+
+
+def _are_moved(
+    store: Store, base: Snapshot, since: int, replaced: Replaced, known: pa.ChunkedArray
+) -> bool:
+    """Return whether all commits after a version certainly left the replaced rows as they were.
+
+    `known` are the keys of the files of that version in which rows are replaced.
+    """
+    if base.supports(FEATURE):  # Files of columns never announce a change of rows.
+        return False
+    files = list_commits(store, base, since=since + 1)
+    if len(files) != base.version - since:  # Some are gone, or the version is a later one.
+        return False
+    try:
+        rows = read_deltas(store, files).files
+    except DamagedError:
+        return False
+    added = file_keys(replaced.choose(base, rows.filter(rows["is_add"])))
+    changed = file_keys(rows.filter(rows["data_change"]))
+    return not pc.any(pc.is_in(changed, value_set=_joined([known, added])), min_count=0).as_py()
+
+
+def _joined(parts: Iterable[pa.ChunkedArray]) -> pa.ChunkedArray:
+    return pa.chunked_array(list(chain.from_iterable(one.chunks for one in parts)), pa.string())
 
 
 def _are_in(keys: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:

@@ -223,6 +223,9 @@ class DeltaTable:
     def toDF(self) -> DataFrame:
         """Return the table's rows as a frame, under the alias if there is one.
 
+        The frame shows the version at the time of this call, but follows the table in changes of
+        it: see `spark_ext.read`.
+
         Conditions and values of this object's methods may be made of the frame's columns, also
         after later commits. On Spark Connect they need names: `F.col("id")`.
         """

@@ -38,7 +38,7 @@ from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import SparkEngine, format_known, is_on
 from txlog.spark_ext.names import placed
 from txlog.spark_ext.reads.frame import Part, frame, reads_of
-from txlog.spark_ext.reads.marks import marks_of
+from txlog.spark_ext.reads.marks import Recipe, marks_of, with_recipe
 from txlog.spark_ext.reads.parquet_columns import never_null, own_names
 from txlog.spark_ext.reads.places import passed_over, uris_in, volume_of
 from txlog.spark_ext.reads.predicates import as_spark
@@ -72,7 +72,9 @@ def read(
 
     txlog plans the read: it excludes files by `where`, takes partition values from the log, and
     applies column mapping. Spark removes deleted rows. The frame shows the version at the time of
-    this call, not later commits.
+    this call, not later commits. But in the source or a subquery of an update, delete or merge of
+    the same table, it has the rows of the version that is changed, unless `version` or `timestamp`
+    is given (classic Spark only).
 
     Of a table with very many files (2,000,000, or the session's setting `spark.txlog.planFiles`),
     Spark's executors read the log, and only the files that `where` does not exclude come to this
@@ -145,16 +147,24 @@ def read(
     snapshot = snapshot_at(store, version, moment)
     # The rows of a version that the caller has chosen may replace those of later ones.
     is_latest = version is None and moment is None
-    return read_version(
+    zone = zone_of(spark)
+    condition = as_expression(where, zone)
+    names = None if columns is None else column_names(columns)
+    found = read_version(
         spark,
         store,
         snapshot,
-        columns=columns,
-        where=as_expression(where, zone_of(spark)),
+        columns=names,
+        where=condition,
         marks=marks_of(store, snapshot.version) if is_latest else {},
         manifests=manifests,
         use_index=use_index,
     )
+    if not is_latest:
+        return found
+    text = None if condition is None else to_sql(condition)
+    chosen = None if names is None else tuple(names)
+    return with_recipe(found, Recipe(chosen, text, zone, manifests, use_index))
 
 
 def read_version(

@@ -33,7 +33,8 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.reads.read_frame import read_version
 from txlog.spark_ext.same_meaning import BOOLEAN, DATE, is_compared_alike, kind_of
-from txlog.spark_ext.writes.own_reads import is_settled, require_unchanged
+from txlog.spark_ext.writes.followed import followed
+from txlog.spark_ext.writes.own_reads import change_reads_table, is_settled, require_unchanged
 from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.store.open import open_store
 
@@ -195,10 +196,10 @@ class RowsFound:
 
     def of_files(self, base: Snapshot, paths: pa.ChunkedArray) -> Mapping[int, BitMap64] | None:
         """Return the rows of some files; None if the condition may read what has changed."""
-        if self._last is None:
+        last, store = self._last, open_store(self._uri, self._storage_options)
+        if last is None or change_reads_table(last, None, store) or not is_settled(last):
             return None
-        self._require_unchanged(self._last, base)
-        return _positions(self._chosen(base, paths)) if is_settled(self._last) else None
+        return _positions(self._chosen(base, paths))
 
     def _require_unchanged(self, chosen: DataFrame, base: Snapshot) -> None:
         """Raise as `require_unchanged` does."""
@@ -213,16 +214,17 @@ class RowsFound:
                 reason=f"a column named {ROW_ADDRESS} hides the addresses of rows",
                 remedy="Use a condition without functions: columns compared with constants",
             )
+        store = open_store(self._uri, self._storage_options)
         frame = read_version(
             self._spark,
-            open_store(self._uri, self._storage_options),
+            store,
             base,
             columns=[*base.schema.names(), ROW_ADDRESS],
             only=only,
         )
         frame = self._frames.added_to(frame, [self._condition])
         frame = frame if self._alias is None else frame.alias(self._alias)
-        return frame.where(self._condition)
+        return followed(frame.where(self._condition), store, base)
 
 
 def _positions(chosen: DataFrame) -> Mapping[int, BitMap64]:

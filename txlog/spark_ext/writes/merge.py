@@ -194,6 +194,7 @@ class SparkMerge(SparkChange):
         SPARK.require(*clauses)
         require_reachable(clauses)
         self._given = source
+        self._read = source  # It reads this table at the version that the attempt changes.
         self._source = source  # With a quarantine: its rows, once they are computed.
         self._quarantine = quarantine
         self._fixed: FixedSource | None = None
@@ -213,7 +214,7 @@ class SparkMerge(SparkChange):
     @property
     def source(self) -> DataFrame:
         """The other side of the merge."""
-        return self._given
+        return self._read
 
     def companions(self, txn: AnyAppVersion | None) -> Sequence[Companion]:
         """Return the commit of rows to the quarantine."""
@@ -229,7 +230,6 @@ class SparkMerge(SparkChange):
         None also if they do and the merge inserts rows: these may be among those that it inserted.
         None with a quarantine: further rows of the source may be refused.
         """
-        self._require_computed_from(base)
         if self._quarantine is not None:
             return None
         if any(clause.kind == "not_matched" for clause in self._clauses):
@@ -250,12 +250,14 @@ class SparkMerge(SparkChange):
     def changed(self, base: Snapshot) -> RowChanges:
         """Let Spark compute the merge with a version: see `SparkChange.changed`."""
         self._matching = None
+        if self._fixed is None:
+            self._read = self._source = self.followed(self._given, base)
         if self._quarantine is not None:
             self._quarantine.at(base)
             if self._fixed is None:
                 self._require_computed_from(base)
                 require_distinct(frame_schema(self._given.schema))  # Names of the kept values.
-                self._fixed = FixedSource(self._given, self._quarantine)
+                self._fixed = FixedSource(self._read, self._quarantine)
                 self._source = self._fixed.frame
         keys = None
         if all(clause.kind != "not_matched_by_source" for clause in self._clauses):
@@ -276,7 +278,8 @@ class SparkMerge(SparkChange):
         """Put source rows at fault into the quarantine; return the change without them."""
         if self._fixed is None:
             return change
-        found = self._fixed.find(*find_work(self.context, base, change, self._options))
+        task, frame = find_work(self.context, base, change, self._options)
+        found = self._fixed.find(task, self.followed(frame, base))
         self.require_single(base, found.touched)
         if not len(found.rows):
             return change

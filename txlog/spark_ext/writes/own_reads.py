@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.base.texts import without_secrets
+from txlog.spark_ext.plans import class_of, each, has_plan, plans_of
 from txlog.spark_ext.reads.marks import READ_BRANCH, READ_TABLE, READ_VERSION
 from txlog.spark_ext.source.options import Options
 from txlog.store.branches import branch_id, branch_option, chain_of
 from txlog.store.open import open_store
 from txlog.store.places import same_place
-from txlog.verbs.same_rows import EVERY_FILE, has_other_files
+from txlog.verbs.same_rows import EVERY_FILE, has_other_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
-_CLASSIC, _CONNECT = "_jdf", "_plan"  # There is no public way to get the plan of a frame.
+_CONNECT = "_plan"  # There is no public way to get the plan of a frame.
 _OWN_FORMAT = "txlog"
 _OF_CHOICE = ("versionasof", "timestampasof", "endingversion", "endingtimestamp")
 
 
 @dataclass(frozen=True)
-class _Relation:
+class Relation:
     """Files, or a table of the data source, with its options in lower case."""
 
     options: Mapping[str, str]
@@ -48,7 +49,7 @@ def version_read(df: DataFrame, store: Store, latest: int) -> int | None:
     found = [
         version
         for one in _relations(df)
-        if (version := latest if one is None else _version(one, store, latest)) is not None
+        if (version := latest if one is None else version_of(one, store, latest)) is not None
     ]
     return min(found, default=None)
 
@@ -60,7 +61,7 @@ def reads_latest(df: DataFrame, store: Store) -> bool:
     """
     later = -1  # No mark has this version.
     found = (one for one in _relations(df) if one is not None)
-    return any(_version(one, store, later) == later for one in found)
+    return any(version_of(one, store, later) == later for one in found)
 
 
 def reads_table(df: DataFrame, store: Store) -> bool:
@@ -69,7 +70,7 @@ def reads_table(df: DataFrame, store: Store) -> bool:
     On Spark Connect, this is not known of names of views and tables of the server.
     """
     found = (one for one in _relations(df) if one is not None)
-    return any(_version(one, store, 0) is not None for one in found)
+    return any(version_of(one, store, 0) is not None for one in found)
 
 
 # Leaves of a plan that have the same rows whenever they are computed.
@@ -87,9 +88,9 @@ def is_settled(df: DataFrame) -> bool:
     Its parts may then be computed at different times. False on Spark Connect, which does not say
     what a plan reads, for sources that Spark asks again each time, and where `is_repeatable` is.
     """
-    if not hasattr(df, _CLASSIC) or not is_repeatable(df):
+    if not has_plan(df) or not is_repeatable(df):
         return False
-    return all(_is_fixed(leaf) for one in _plans(df) for leaf in _each(one.collectLeaves()))
+    return all(_is_fixed(leaf) for one in plans_of(df) for leaf in each(one.collectLeaves()))
 
 
 def is_repeatable(df: DataFrame) -> bool:
@@ -102,23 +103,17 @@ def is_repeatable(df: DataFrame) -> bool:
     jvm: Any = df.sparkSession._jvm
     patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     unsettled = [getattr(patterns, name)() for name in _UNSETTLED]
-    for one in _plans(df):
+    for one in plans_of(df):
         if not one.deterministic() or any(map(one.containsPattern, unsettled)):
             return False
-        if any(_class_of(node) in _UNSETTLED_NODES for node in _nodes(one)):
+        if any(class_of(node) in _UNSETTLED_NODES for node in _nodes(one)):
             return False
     return True
 
 
-def _plans(df: DataFrame) -> list[Any]:
-    """Return the plan of a frame of the JVM, and those of its subqueries at any depth."""
-    plan = getattr(df, _CLASSIC).queryExecution().analyzed()
-    return [plan, *_each(plan.subqueriesAll())]
-
-
 def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
-    for child in _each(plan.children()):
+    for child in each(plan.children()):
         yield from _nodes(child)
 
 
@@ -146,22 +141,34 @@ def require_unchanged(
     Raises
     ------
     CommitConflictError
-        They read a version with other files.
+        They read a version with other rows.
     """
-    read = {_version(one, store, asked) for one in _of_change(df, source)}
+    read = {version_of(one, store, asked) for one in _of_change(df, source)}
     for version in sorted(one for one in read if one is not None):
-        if has_other_files(store, base, version, EVERY_FILE):
+        if has_other_rows(store, base, version, EVERY_FILE):
             raise CommitConflictError(
                 version=base.version,
                 rule="CON-30",
                 path=store.root,
                 reason=f"the change is computed from other rows of version {version} of the table, "
-                "and an earlier statement of this session or another writer has changed it since",
-                remedy="Nothing was committed. Read the table again (make the frame, that of "
-                "toDF, or the view anew; with foreachBatch, read inside the function), and run "
-                f"the statement again. If the rows of version {version} are meant, name it where "
-                "they are read",
+                f"and an earlier statement of this session or another writer has changed it since. "
+                f"{_why_it_stays(df, source)}",
+                remedy="Nothing was committed. Make the frame (by toDF or spark_ext.read) or the "
+                "view anew just before the statement, with foreachBatch inside the function, and "
+                f"run the statement again. If the rows of version {version} are meant, name it "
+                "where they are read",
             )
+
+
+def _why_it_stays(df: DataFrame | None, source: DataFrame | None) -> str:
+    """Say why a frame does not follow its table; see `followed`."""
+    frame = df if source is None else source
+    if frame is not None and not has_plan(frame):
+        return "Frames of Spark Connect stay at the version that was read"
+    return (
+        "The frame cannot follow the table: its columns have changed, or its rows were computed "
+        "before the first attempt"
+    )
 
 
 def change_reads_table(df: DataFrame | None, source: DataFrame | None, store: Store) -> bool:
@@ -169,25 +176,25 @@ def change_reads_table(df: DataFrame | None, source: DataFrame | None, store: St
 
     The frames are those of `require_unchanged`, and what it does not look at does not count.
     """
-    return any(_version(one, store, 0) is not None for one in _of_change(df, source))
+    return any(version_of(one, store, 0) is not None for one in _of_change(df, source))
 
 
-def _of_change(df: DataFrame | None, source: DataFrame | None) -> Iterator[_Relation]:
+def _of_change(df: DataFrame | None, source: DataFrame | None) -> Iterator[Relation]:
     """Yield the relations of the source of a change, and those of subqueries of its frame."""
     if source is not None:
         yield from (one for one in _relations(source) if one is not None)
-    for inner in _plans(df)[1:] if df is not None and hasattr(df, _CLASSIC) else ():
-        yield from _of_plan(inner)
+    for inner in plans_of(df)[1:] if df is not None and has_plan(df) else ():
+        yield from relations_of_plan(inner)
 
 
 def _is_fixed(leaf: Any) -> bool:
-    if _class_of(leaf) in _FIXED_LEAVES:
+    if class_of(leaf) in _FIXED_LEAVES:
         return True
-    one = _relation(leaf)
+    one = relation_of(leaf)
     return one is not None and (not one.is_source or "versionasof" in one.options)
 
 
-def _version(one: _Relation, store: Store, latest: int) -> int | None:
+def version_of(one: Relation, store: Store, latest: int) -> int | None:
     """Return the version of a table that a relation reads, or None.
 
     A branch and its table count as different tables: their versions have nothing in common.
@@ -219,62 +226,50 @@ def _is_branch(option: str | None, store: Store) -> bool:
     return option in (branch.name, branch.token)
 
 
-def _relations(df: DataFrame) -> Iterator[_Relation | None]:
+def _relations(df: DataFrame) -> Iterator[Relation | None]:
     """Yield the relations that a frame reads; None stands for a name that only a server knows."""
-    if hasattr(df, _CLASSIC):
-        for one in _plans(df):
-            yield from _of_plan(one)
+    if has_plan(df):
+        for one in plans_of(df):
+            yield from relations_of_plan(one)
     else:
         session: Any = df.sparkSession
         yield from _of_message(getattr(df, _CONNECT).to_proto(session.client))
 
 
-def _of_plan(plan: Any) -> Iterator[_Relation]:
+def relations_of_plan(plan: Any) -> Iterator[Relation]:
     """Yield the relations of a plan of the JVM, without those of its subqueries."""
-    for leaf in _each(plan.collectLeaves()):
-        found = _relation(leaf)
+    for leaf in each(plan.collectLeaves()):
+        found = relation_of(leaf)
         if found is not None:
             yield found
 
 
-def _relation(leaf: Any) -> _Relation | None:
+def relation_of(leaf: Any) -> Relation | None:
     """Return what a leaf of a plan reads; None if it has neither files nor options."""
-    kind = _class_of(leaf)
+    kind = class_of(leaf)
     # Relations of other sources, such as JDBC, have neither files nor options.
-    if kind == "LogicalRelation" and _class_of(leaf.relation()) == "HadoopFsRelation":
+    if kind == "LogicalRelation" and class_of(leaf.relation()) == "HadoopFsRelation":
         options = leaf.relation().options()
         names = ("path", READ_TABLE, READ_VERSION, READ_BRANCH)
         found = {name.lower(): options.get(name.lower()) for name in names}
         given = {name: str(one.get()) for name, one in found.items() if one.isDefined()}
-        return _Relation(given, is_source=False)
+        return Relation(given, is_source=False)
     if kind == "DataSourceV2Relation":
         given = {
             str(name).lower(): str(value)
             for name, value in dict(leaf.options().asCaseSensitiveMap()).items()
         }
-        return _Relation(given, leaf.table().name().lower() == _OWN_FORMAT)
+        return Relation(given, leaf.table().name().lower() == _OWN_FORMAT)
     return None
 
 
-def _class_of(found: Any) -> str:
-    """Return the name of the class of an object of the JVM; `hasattr` is true for any name."""
-    return str(found.getClass().getSimpleName())
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    """Yield the members of a sequence of Scala."""
-    found = sequence.iterator()
-    while found.hasNext():
-        yield found.next()
-
-
-def _of_message(message: Any) -> Iterator[_Relation | None]:
+def _of_message(message: Any) -> Iterator[Relation | None]:
     """Yield the relations in a message of Spark Connect, at any depth."""
     name = message.DESCRIPTOR.name
     if name == "DataSource":
         options = {key.lower(): value for key, value in message.options.items()}
         options |= {"path": message.paths[0]} if len(message.paths) == 1 else {}
-        yield _Relation(options, message.format.lower() == _OWN_FORMAT)
+        yield Relation(options, message.format.lower() == _OWN_FORMAT)
         return
     if name in ("NamedTable", "SQL"):
         yield None

@@ -57,6 +57,7 @@ from txlog.spark_ext.writes.change_tasks import (
     new_name,
     old_name,
 )
+from txlog.spark_ext.writes.followed import followed
 from txlog.spark_ext.writes.own_reads import (
     change_reads_table,
     is_settled,
@@ -169,11 +170,12 @@ class SparkChange(ChangeRows):
             argument="path",
             remedy="Put the table in a store that all workers can access",
         )
+        self._frame = None
         self._require_computed_from(base)
         change = self.settled(base, self.planned(base))
         require_storable(change.schema)
         plan = self.look(base, change.where)
-        self._planned, self._frame = change, None
+        self._planned = change
         self.inserted = self.updated = 0
         return self._changes_of(base, change, plan)
 
@@ -194,7 +196,6 @@ class SparkChange(ChangeRows):
 
         None if the rows may read something that has changed since the last attempt.
         """
-        self._require_computed_from(base)
         if not self.may_extend():
             return None
         change = self.planned(base, added["path"])
@@ -210,9 +211,17 @@ class SparkChange(ChangeRows):
         """The other side of a merge."""
         return None
 
+    def followed(self, df: DataFrame, base: Snapshot) -> DataFrame:
+        """Return a frame that reads this table at the version of the log that is changed."""
+        return followed(df, self.context.store, self._logged(base))
+
+    def _logged(self, base: Snapshot) -> Snapshot:
+        """Return the version of the log that is changed. In a transaction: on which it began."""
+        return base if self.begun is None else self.begun()
+
     def _require_computed_from(self, base: Snapshot, frame: DataFrame | None = None) -> None:
         """Raise as `require_unchanged` does; the frame is that of this attempt, if it is known."""
-        logged = base if self.begun is None else self.begun()
+        logged = self._logged(base)
         if self._asked is None:
             self._asked = logged.version
         known = self._frame if frame is None else frame
@@ -221,19 +230,26 @@ class SparkChange(ChangeRows):
     def reads(self, changes: RowChanges) -> Reads:
         """Return all rows if the source or a subquery reads the table, else as for each change.
 
-        So whatever a winner changes, the change is judged again, and finds what it read to be old.
+        So after any winner it is decided again, with the rows that there are then.
         """
-        if change_reads_table(self._frame, self.source, self.context.store):
-            return Reads(everything=True)
-        return super().reads(changes)
+        return Reads(everything=True) if self._reads_table() else super().reads(changes)
+
+    def _reads_table(self) -> bool:
+        return change_reads_table(self._frame, self.source, self.context.store)
 
     def may_extend(self) -> bool:
         """Return whether the files of the last attempt have the changes that they would get now."""
-        return self._frame is not None and is_settled(self._frame)
+        if self._frame is None or self._reads_table():
+            return False
+        return is_settled(self._frame)
+
+    def _work(self, base: Snapshot, change: PlannedChange) -> tuple[ChangeTask, DataFrame]:
+        task, frame = _task(self.context, base, change, self._options)
+        return task, self.followed(frame, base)
 
     def _changes_of(self, base: Snapshot, change: PlannedChange, plan: ScanPlan) -> RowChanges:
         """Let Spark compute the change of the files of a plan."""
-        task, frame = _task(self.context, base, change, self._options)
+        task, frame = self._work(base, change)
         if self._frame is None:
             self._require_computed_from(base, frame)
             self._frame = frame
@@ -243,7 +259,7 @@ class SparkChange(ChangeRows):
             # with each deleted row once.
             written.discard(task.store)
             change = replace(change, rows=_distinct_deletes(change))
-            written = _computed(*_task(self.context, base, change, self._options))
+            written = _computed(*self._work(base, change))
         with discarding(partial(written.discard, task.store)):
             self.require_single(base, written.touched)
             gone = written.touched.gone

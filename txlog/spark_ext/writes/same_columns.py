@@ -12,6 +12,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.thresholds import Threshold
+from txlog.spark_ext.plans import (
+    class_of,
+    each,
+    frame_of,
+    has_plan,
+    output_of,
+    plan_of,
+    projected,
+    renamed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,8 +38,8 @@ class GivenFrames:
 
     def note(self, frame: DataFrame) -> DataFrame:
         """Remember the columns of a frame, and return it."""
-        if hasattr(frame, "_jdf"):
-            self._outputs.append(_output(frame))
+        if has_plan(frame):
+            self._outputs.append(output_of(plan_of(frame)))
         return frame
 
     def added_to(
@@ -45,12 +55,12 @@ class GivenFrames:
             The source of a merge. Its columns are its own, also if it was made of an earlier frame.
         """
         columns = [value for value in values if hasattr(value, "_jc")]
-        if not self._outputs or not columns or not hasattr(target, "_jdf"):
+        if not self._outputs or not columns or not has_plan(target):
             return target
         used = {key for column in columns for key in _references(target, column)}
-        used -= set() if source is None else {_key(one) for one in _output(source)}
+        used -= set() if source is None else {_key(one) for one in output_of(plan_of(source))}
         earlier = {_key(one): one for output in self._outputs for one in output}
-        now = {one.name().lower(): one for one in _output(target)}
+        now = {one.name().lower(): one for one in output_of(plan_of(target))}
         again = []
         for key in used & earlier.keys():
             old = earlier[key]
@@ -58,12 +68,6 @@ class GivenFrames:
             if current is not None and current.dataType().equals(old.dataType()):
                 again.append((current, old.exprId()))
         return _with_ids(target, again) if again else target
-
-
-def _output(frame: DataFrame) -> list[Any]:
-    """Return the attributes of a frame's columns."""
-    found = frame._jdf.queryExecution().analyzed().output()
-    return [found.apply(place) for place in range(found.length())]
 
 
 def _key(attribute: Any) -> str:
@@ -79,26 +83,12 @@ def _references(frame: DataFrame, column: Any) -> set[str]:
     jvm: Any = frame.sparkSession._jvm
     converter = getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
     expression = getattr(converter, "MODULE$").apply(column._jc.node())
-    found = expression.collectLeaves()
-    leaves = [found.apply(place) for place in range(found.length())]
-    return {_key(one) for one in leaves if one.getClass().getSimpleName() == "AttributeReference"}
+    leaves = each(expression.collectLeaves())
+    return {_key(one) for one in leaves if class_of(one) == "AttributeReference"}
 
 
 def _with_ids(frame: DataFrame, again: list[tuple[Any, Any]]) -> DataFrame:
     """Return a frame with further columns: copies of some attributes under given ids."""
-    from pyspark.sql import DataFrame
-
-    jvm: Any = frame.sparkSession._jvm
-    catalyst = jvm.org.apache.spark.sql.catalyst
-    nothing = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
-    no_metadata = jvm.scala.Option.empty()
-    copies = [
-        catalyst.expressions.Alias(one, f"{_NAME}{at}", key, nothing, no_metadata, nothing)
-        for at, (one, key) in enumerate(again)
-    ]
-    every = jvm.PythonUtils.toSeq([*_output(frame), *copies])
-    plan = catalyst.plans.logical.Project(every, frame._jdf.queryExecution().analyzed())
-    session = frame._jdf.sparkSession()
-    return DataFrame(
-        jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), frame.sparkSession
-    )
+    copies = [renamed(frame, one, f"{_NAME}{at}", key) for at, (one, key) in enumerate(again)]
+    plan = plan_of(frame)
+    return frame_of(frame, projected(frame, [*output_of(plan), *copies], plan))

@@ -1,0 +1,84 @@
+"""Logical plans of frames: there is no public way to get, read or change the plan of a frame.
+
+Only frames of classic Spark have plans in this process; those of Spark Connect have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CLASSIC = "_jdf"
+
+
+def has_plan(df: DataFrame) -> bool:
+    """Return whether a frame has a plan in this process."""
+    return hasattr(df, _CLASSIC)
+
+
+def plan_of(df: DataFrame) -> Any:
+    """Return the resolved plan of a frame, an object of the JVM."""
+    return getattr(df, _CLASSIC).queryExecution().analyzed()
+
+
+def plans_of(df: DataFrame) -> list[Any]:
+    """Return the plan of a frame, and those of its subqueries at any depth."""
+    plan = plan_of(df)
+    return [plan, *each(plan.subqueriesAll())]
+
+
+def output_of(plan: Any) -> list[Any]:
+    """Return the attributes of the columns of a plan."""
+    return list(each(plan.output()))
+
+
+def class_of(found: Any) -> str:
+    """Return the name of the class of an object of the JVM; `hasattr` is true for any name."""
+    return str(found.getClass().getSimpleName())
+
+
+def each(sequence: Any) -> Iterator[Any]:
+    """Yield the members of a sequence of Scala."""
+    found = sequence.iterator()
+    while found.hasNext():
+        yield found.next()
+
+
+def renamed(df: DataFrame, attribute: Any, name: str, key: Any, metadata: Any = None) -> Any:
+    """Return the expression for a column of a plan under a name and under an id of Spark."""
+    jvm: Any = df.sparkSession._jvm
+    nothing = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+    own = jvm.scala.Option.apply(metadata)
+    alias = jvm.org.apache.spark.sql.catalyst.expressions.Alias
+    return alias(attribute, name, key, nothing, own, nothing)
+
+
+def projected(df: DataFrame, columns: Sequence[Any], plan: Any) -> Any:
+    """Return the plan with some expressions over a plan; `df` is any frame of its session."""
+    jvm: Any = df.sparkSession._jvm
+    every = jvm.PythonUtils.toSeq(list(columns))
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(every, plan)
+
+
+def with_parts(df: DataFrame, parts: Mapping[Any, Any]) -> DataFrame:
+    """Return a frame with other parts in its plan, and in the plans of its subqueries."""
+    jvm: Any = df.sparkSession._jvm
+    pairs = jvm.java.util.HashMap()
+    for old, new in parts.items():
+        pairs.put(old, new)
+    # A map of Scala is a partial function.
+    given = jvm.PythonUtils.toScalaMap(pairs)
+    return frame_of(df, plan_of(df).transformDownWithSubqueries(given))
+
+
+def frame_of(df: DataFrame, plan: Any) -> DataFrame:
+    """Return a resolved plan as a frame of the session of a frame."""
+    from pyspark.sql import DataFrame
+
+    jvm: Any = df.sparkSession._jvm
+    session = getattr(df, _CLASSIC).sparkSession()
+    found = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
+    return DataFrame(found, df.sparkSession)
