@@ -74,8 +74,15 @@ def test_spark_shows_it_first(spark: SparkSession, tmp_path: Path) -> None:
         rows = spark.readStream.format("txlog").options(**options).load(uri)
         query(rows, "parquet", str(tmp_path / "out"))
 
+    def broken() -> None:
+        made = Path(txlog.write(tmp_path / "broken", pa.table({"id": [1]})).uri)
+        (file,) = made.glob("*.parquet")
+        file.write_bytes(file.read_bytes()[:-20])
+        spark.read.format("txlog").load(str(made)).collect()
+
     txlog.Table(uri).delete("id = 1")
     for fail, begins in (
+        (broken, "DataFileError: [data-file] the file cannot be read as Parquet"),
         (lambda: stream("SELECT 500L id"), "SchemaMismatchError: [schema-mismatch] 1 rows break"),
         (lambda: stream("SELECT 'a' id"), "SchemaMismatchError: [schema-mismatch] column id is st"),
         (lambda: batch("SELECT 500L id"), "SchemaMismatchError: [schema-mismatch] 1 rows break"),
@@ -91,8 +98,28 @@ def test_spark_shows_it_first(spark: SparkSession, tmp_path: Path) -> None:
         shown = str(caught.value)
         before, said, _ = shown.partition(f"txlog.base.errors.{begins}")
         assert said, shown
-        # Workers of tasks and of writers omit causes, and show the line that raised.
-        reads = "perform" in before
-        assert before.count('File "') == (0 if reads else 1), shown
+        # Spark says in one line what failed. No lines of code come before the sentence.
+        assert before.count("\n") <= 1, shown
+        assert 'File "' not in shown.partition(" at org.apache")[0], shown
     with pytest.raises((SchemaMismatchError, EngineError)):
         txlog.spark_ext.write(spark.sql("SELECT 500L id"), uri)
+
+
+@pytest.mark.spark
+def test_errors_of_functions_of_users_keep_their_lines_of_code(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A worker that has shown an error of txlog is none of theirs."""
+
+    def fails_on_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        raise KeyError("of the user")
+
+    uri = txlog.write(tmp_path / "t", pa.table({"id": [1]})).uri
+    (file,) = Path(uri).glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(Exception, match="DataFileError"):
+        spark.read.format("txlog").load(uri).collect()
+    with pytest.raises(Exception, match="of the user") as caught:
+        spark.range(1).mapInArrow(fails_on_worker, "id long").collect()
+    assert "in fails_on_worker" in str(caught.value)

@@ -6,6 +6,8 @@ error itself at the end. Tasks import this module too.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import wraps
@@ -17,11 +19,22 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 
-def _first(error: TxlogError) -> TxlogError:
-    """Return a copy of an error that Python prints, as its cause, before all lines of code."""
+_HIDES = "SPARK_HIDE_TRACEBACK"  # A worker of Spark reads it when it shows an error.
+
+
+def _shown_first(error: TxlogError) -> TxlogError:
+    """Return an error without a traceback and causes, which Spark shows before all lines of code.
+
+    In a worker of Spark, no lines of code are shown at all: it ends with this error, so no error of
+    others is affected. Elsewhere, a copy of the error is its cause, which Python prints first.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if main is not None and main.name.startswith("pyspark."):
+        os.environ[_HIDES] = "1"
     said = copy(error).with_traceback(None)
     said.__cause__, said.__context__, said.__suppress_context__ = None, None, True
-    return said
+    error.__cause__ = said
+    return error.with_traceback(None)
 
 
 def plainly(method: Callable[..., Result]) -> Callable[..., Result]:
@@ -36,7 +49,7 @@ def plainly(method: Callable[..., Result]) -> Callable[..., Result]:
             return method(*args, **named)
         except TxlogError as error:
             failed = error
-        raise failed.with_traceback(None) from _first(failed)
+        raise _shown_first(failed)
 
     return called
 
@@ -52,6 +65,6 @@ def plainly_each(method: Callable[..., Iterator[Item]]) -> Callable[..., Iterato
             failed = error
         else:
             return
-        raise failed.with_traceback(None) from _first(failed)
+        raise _shown_first(failed)
 
     return called
