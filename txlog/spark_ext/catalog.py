@@ -157,6 +157,14 @@ def _named_entry(spark: SparkSession, name: str) -> CatalogEntry:
     lines = same[0]["information"].split("\nSchema: ")[0].splitlines()
     provider, location = _fact_in(lines, "Provider"), _fact_in(lines, "Location")
     if provider is None or provider.lower() not in _FORMATS or location is None:
+        current = spark.catalog.currentCatalog()
+        if (catalog := parts[0] if len(parts) > 2 else current) != _OWN_CATALOG:
+            raise UnsupportedFeatureError(
+                path=name,
+                reason=f"it is a table of the catalog {catalog}, and no Delta table",
+                remedy="Name a Delta table. In spark_ext.sql, queries and the sources of INSERT, "
+                "MERGE, UPDATE and DELETE may name tables of any catalog",
+            )
         raise UnsupportedFeatureError(
             path=name,
             reason=f"the catalog has it as a table of {provider or 'no format'}, "

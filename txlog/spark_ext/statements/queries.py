@@ -117,6 +117,8 @@ class Queries(Ground):
         elif reader.accepts("EXPLAIN"):
             while any(map(reader.accepts, ("EXTENDED", "CODEGEN", "COST", "FORMATTED"))):
                 pass
+        elif any(map(reader.sees, ("MERGE", "UPDATE", "DELETE"))):
+            return self._query(self.text)  # It changes a table of another catalog.
         elif not reader.sees("INSERT") and not reader.sees("WITH") and not reader.sees("FROM"):
             return self.spark.sql(self.text)
         embedded, frames = self._embedded_from(reader)

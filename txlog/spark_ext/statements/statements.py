@@ -16,7 +16,7 @@ from txlog.base.remedies import in_sql
 from txlog.commit.operation import Outcome
 from txlog.expressions.tree import And, Column, Comparison, Expression, Literal, quote_name
 from txlog.schema.types import StructType, columns_named
-from txlog.spark_ext.catalog import split_name
+from txlog.spark_ext.catalog import split_name, table_location
 from txlog.spark_ext.delta.arguments import checks_retention
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
@@ -185,8 +185,16 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         alias = self.reader.alias(*followers) or last_part(name)
         return DeltaTable(self.spark, opened, alias)
 
-    def _table(self) -> DeltaTable:
-        return DeltaTable(self.spark, self._opened(self.reader.table()))
+    def _table(self, *, is_of_spark: bool = False) -> DeltaTable:
+        """Return the next table; an error says why it is none, unless Spark has the statement."""
+        name = self.reader.table()
+        try:
+            opened = self._opened(name)
+        except NotOursError:
+            if not is_of_spark:
+                table_location(self.spark, name)  # It raises.
+            raise
+        return DeltaTable(self.spark, opened)
 
     # Changes of rows.
 
@@ -374,7 +382,7 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         return self._query(f"{self.before} {given.text}"), given
 
     def _truncate(self) -> DataFrame:
-        target = self._table()
+        target = self._table(is_of_spark=True)
         self.reader.end()
         target._delete(None)
         return self._nothing()
