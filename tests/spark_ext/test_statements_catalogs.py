@@ -96,7 +96,7 @@ def test_changes_of_other_catalogs_are_those_of_spark(run: Run) -> None:
     for text, says in (
         ("MERGE INTO {o} o USING {t} s ON o.id = s.id WHEN MATCHED THEN DELETE", "MERGE"),
         ("UPDATE {o} SET p = 'x' WHERE id IN (SELECT id FROM {t})", "UPDATE"),
-        ("DELETE FROM {o} WHERE id IN (SELECT id FROM {t})", "DELETE|delete"),
+        ("DELETE FROM {o} WHERE id IN (SELECT id FROM {t})", "[Dd]elete"),
     ):
         with pytest.raises(Exception, match=says) as caught:
             run(text)
