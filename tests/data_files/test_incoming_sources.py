@@ -454,6 +454,34 @@ def test_an_index_of_pandas_without_a_name_is_no_column(tmp_path: Path) -> None:
     assert txlog.write(tmp_path / "named", named).schema.names == ["x", "n"]
 
 
+@pytest.mark.spec("FRG-46")
+def test_types_that_do_not_come_back_are_named_when_columns_are_made(tmp_path: Path) -> None:
+    kinds: dict[str, tuple[Any, str]] = {
+        "a": (pa.array([1], pa.uint8()), "uint8 as int16"),
+        "b": (pa.array([b"x" * 3], pa.binary(3)), r"fixed_size_binary\[3\] as binary"),
+        "c": (pa.array([b"x" * 16], pa.uuid()), r"arrow\.uuid as binary"),
+        "d": (pa.array([{"e": [1]}], pa.struct([("e", pa.list_(pa.uint32()))])), "uint32 as int64"),
+        "f": (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.uint16())), "uint16 as int32"),
+        "g": (pa.array([1], pa.uint8()).dictionary_encode(), "uint8 as int16"),
+    }
+    for name, (values, told) in kinds.items():
+        rows = pa.table({"id": [1], name: values})
+        with pytest.warns(txlog.TxlogWarning, match=f"{name}: .*{told}"):
+            table = txlog.write(tmp_path / name, rows)
+        table.append(rows)  # Said once.
+        found = table.to_arrow().schema.field(name).type
+        wanted = str(found)
+        if not pa.types.is_nested(found):
+            assert told.endswith(f" as {wanted}")
+        with pytest.warns(txlog.TxlogWarning, match=told):
+            txlog.Table.create(tmp_path / f"{name}2", rows.schema)
+    layouts = {
+        "s": pa.array(["x"], pa.large_string()),
+        "v": pa.array([[1]], pa.large_list(pa.int8())),
+    }
+    txlog.write(tmp_path / "layouts", pa.table(layouts))  # These lose nothing.
+
+
 def test_unsigned_columns_say_what_becomes_of_them(tmp_path: Path) -> None:
     large = pa.table({"x": pa.array([1, 2**63 + 5], pa.uint64())})
     with pytest.warns(txlog.TxlogWarning, match=r"x: Delta has no uint64.*decimal\(20,0\)"):

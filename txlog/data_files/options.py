@@ -26,7 +26,7 @@ from txlog.protocol.properties import Properties
 from txlog.schema.arrow import (
     from_arrow,
     warn_of_nanos,
-    warn_of_unsigned,
+    warn_of_types,
     with_given_metadata,
 )
 from txlog.schema.types import (
@@ -381,7 +381,7 @@ def as_schema(schema: pa.Schema | StructType, *, nanos: bool = False) -> StructT
         return schema
     if isinstance(schema, pa.Schema) or hasattr(schema, "__arrow_c_schema__"):
         fields = pa.schema(schema)
-        warn_of_unsigned(fields)
+        warn_of_types(fields)
         warn_of_nanos(fields, nanos=nanos)
         return with_given_metadata(from_arrow(fields, nanos=nanos), fields)
     raise InvalidTypeError(
@@ -460,7 +460,7 @@ def new_fields(
     if not all(isinstance(one, pa.Field | StructField) for one in columns):
         return None
     arrow = [one for one in columns if isinstance(one, pa.Field)]
-    warn_of_unsigned(arrow)
+    warn_of_types(arrow)
     warn_of_nanos(arrow, nanos=nanos)
     fields = [
         one if isinstance(one, StructField) else from_arrow(pa.schema([one]), nanos=nanos).fields[0]

@@ -8,7 +8,7 @@ ignore, so that readers can restore them. `fixed_schema` is the schema that read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -518,20 +518,57 @@ def schema_of(
             new.append(arrow)
         elif pa.types.is_uint64(arrow.type) and known.type == LONG:
             narrowed[field] = replace(field, type=LONG)
-    warn_of_unsigned(new)
+    warn_of_types(new)
     if b"pandas" not in (data.metadata or {}):  # There, nanoseconds are no choice.
         warn_of_nanos(new, nanos=nanos or truncates)
     return StructType(tuple(narrowed.get(f, f) for f in given.fields)) if narrowed else given
 
 
-def warn_of_unsigned(fields: Iterable[pa.Field]) -> None:
-    """Warn of new uint64 columns, because Delta has no such type."""
-    names = [field.name for field in fields if "uint64" in str(field.type)]
+def warn_of_types(fields: Iterable[pa.Field]) -> None:
+    """Warn of new columns whose values a table keeps, but not their types of Arrow."""
+    columns = list(fields)
+    names = [field.name for field in columns if "uint64" in str(field.type)]
     if names:
         warn_caller(
             f"{', '.join(names)}: Delta has no uint64, so the column becomes decimal(20,0) and is "
             "read as that. Cast it to int64 if all values are below 2^63"
         )
+    changed = {field.name: dict(_changed(field.type)) for field in columns}
+    others = [name for name, kinds in changed.items() if kinds]
+    if others:
+        kinds = {given: stored for one in changed.values() for given, stored in one.items()}
+        told = ", ".join(f"{given} as {stored}" for given, stored in kinds.items())
+        warn_caller(
+            f"{', '.join(others)}: the table keeps the values, but not their types of Arrow. They "
+            f"are read in other types: {told}. Cast them after reading, or before writing"
+        )
+
+
+def _changed(kind: pa.DataType) -> Iterator[tuple[str, str]]:
+    """Yield the types in an Arrow type that come back as others, with these; not uint64."""
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name != VARIANT_EXTENSION:
+            stored = _delta_name(kind.storage_type)
+            yield kind.extension_name, stored
+        return
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        yield from _changed(kind.value_type)
+    elif pa.types.is_map(kind):
+        yield from _changed(kind.key_type)
+        yield from _changed(kind.item_type)
+    elif is_list(kind):
+        yield from _changed(kind.value_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _changed(field.type)
+    elif pa.types.is_fixed_size_binary(kind) or (
+        pa.types.is_unsigned_integer(kind) and not pa.types.is_uint64(kind)
+    ):
+        yield str(kind), _delta_name(kind)
+
+
+def _delta_name(kind: pa.DataType) -> str:
+    return str(arrow_type(_type(kind, "", _Leniency(voids=True, nanos=True))))
 
 
 def warn_of_nanos(fields: Iterable[pa.Field], *, nanos: bool) -> None:

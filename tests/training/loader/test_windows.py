@@ -183,6 +183,7 @@ def test_times_have_gaps(tmp_path: Path) -> None:
         (pa.timestamp("us"), [-(2**63), 2**63 - 1], timedelta.max),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*uint8 as int16")
 def test_the_largest_differences_are_gaps(
     tmp_path: Path, kind: pa.DataType, values: list[Any], gap: Any
 ) -> None:
