@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -241,3 +242,33 @@ def test_filters_of_values_of_a_fixed_size(tmp_path: Path, monkeypatch: pytest.M
         assert table.count(col("k") == (691).to_bytes(16)) == 0
         assert len(found) < 3
         assert table.count(col("k") == b"short") == 0
+
+
+@pytest.mark.spec("FRG-45")
+def test_datasets_leave_out_row_groups_that_filters_exclude(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_with_filters(tmp_path / "t")
+    (path,) = Path(table.uri).glob("*.parquet")
+    found = decoded_groups(monkeypatch)
+    with moved(ALWAYS_READ):
+        for name in FILTERED.split(","):
+            for number in (345, 5_003):
+                value = values_of(number, name)
+                filter = ds.field(name) == pa.scalar(value, SCHEMA.field(name).type)
+                expected = [n for n in range(1_000) if values_of(n, name) == value]
+                read = table.to_pyarrow_dataset().to_table(["n"], filter=filter)
+                assert read["n"].to_pylist() == expected, name
+                assert table.to_pyarrow_dataset().count_rows(filter=filter) == len(expected)
+        found.clear()
+        table.to_arrow(["n"], col("l") == values_of(345, "l"))
+        other = min({*range(10)} - {*found})
+        chunk = pq.ParquetFile(path).metadata.row_group(other).column(SCHEMA.names.index("l"))
+        data = bytearray(path.read_bytes())
+        data[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 0xFF
+        path.write_bytes(data)
+        dataset = txlog.Table(table.uri).to_pyarrow_dataset()
+        with pytest.raises(OSError, match="CRC"):
+            dataset.to_table(["l"])
+        filter = ds.field("l").isin([values_of(345, "l")])
+        assert dataset.to_table(["n"], filter=filter)["n"].to_pylist() == [345]

@@ -21,12 +21,14 @@ import pyarrow.fs as pafs
 
 from txlog.base.arrow import arrow_array, arrow_scalar, ds, pc
 from txlog.base.errors import InvalidInputError, InvalidTypeError, TxlogError
+from txlog.expressions.listed import listed_values
 from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.arrow_filters import values_of_filter
+from txlog.scan.bloom_filters import groups_left
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import Explanation, PlannedFiles, ScanPlan, plan_fragments
 from txlog.scan.read_plan import Candidates, ReadPlan
@@ -139,6 +141,11 @@ class Held:
         """Return a plan by an index of the rows that a filter may keep; None: it does not help."""
         if filter is None or self.plan_of is None:
             return None
+        where = self._where(filter, schema)
+        return None if where is None else self.plan_of(where)
+
+    def _where(self, filter: Any, schema: pa.Schema) -> Expression | None:
+        """Return what a filter says of the values of stored columns."""
         stored = StructType(
             tuple(
                 column
@@ -146,8 +153,51 @@ class Held:
                 if column.name not in self.snapshot.partition_columns
             )
         )
-        where = values_of_filter(filter, schema, stored)
-        return None if where is None else self.plan_of(where)
+        return values_of_filter(filter, schema, stored)
+
+    def listed(self, filter: Any, schema: pa.Schema) -> dict[str, list[object]]:
+        """Return values of columns of which a row must have one, so that a filter keeps it."""
+        where = None if filter is None else self._where(filter, schema)
+        return {} if where is None else listed_values(where)
+
+    def not_excluded(
+        self, parts: Sequence[Any], names: Sequence[str], listed: Mapping[str, Sequence[object]]
+    ) -> Iterator[Any]:
+        """Yield fragments that pyarrow reads, without row groups that Bloom filters exclude.
+
+        None in place of a fragment of which no row group is left.
+        """
+
+        def left_of(part: Any) -> Any:
+            footer = _footer(part)
+            if footer is None:
+                return part
+            leaves = {name: footer.leaf((name,)) for name in listed}
+            wanted = {
+                leaf: (name, listed[name]) for name, leaf in leaves.items() if leaf is not None
+            }
+            try:
+                groups = [one.id for one in part.row_groups]
+                chunks = [footer.chunk(groups[0], leaf) for leaf in wanted] if groups else []
+                if not any(getattr(chunk, "bloom_filter_offset", None) for chunk in chunks):
+                    return part
+                read = [at for at, path in enumerate(footer.paths) if path.split(".")[0] in names]
+                with part.filesystem.open_input_file(part.path) as source:
+                    kept = groups_left(
+                        footer,
+                        wanted,
+                        read,
+                        groups,
+                        lambda start, size: bytes(source.read_at(size, start)),
+                        part.path,
+                    )
+            except (pa.ArrowException, OSError):
+                return part  # Reading it raises the right error.
+            if len(kept) == len(groups):
+                return part
+            return part.subset(row_group_ids=kept) if kept else None
+
+        return threads_for(self.store).map(left_of, parts)
 
     def are_plain(
         self, parts: Sequence[Any], names: Sequence[str], *, twice: bool = False
@@ -279,6 +329,13 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         others = [one for one, is_few in zip(left, few, strict=True) if not is_few]
         of_others = self._held.are_plain(others, names)
         are_plain = [not is_few and next(of_others) for is_few in few]
+        asked = self._held.listed(filter, self.schema)
+        if asked:
+            pairs = [*zip(left, are_plain, strict=True)]
+            alone = self._held.not_excluded([one for one, of in pairs if of], names, asked)
+            pairs = [(next(alone) if of else one, of) for one, of in pairs]
+            left = [one for one, _ in pairs if one is not None]
+            are_plain = [of for one, of in pairs if one is not None]
 
         def plain(parts: Sequence[Any]) -> Any:
             some = ds.FileSystemDataset(parts, self.schema, files, home)
