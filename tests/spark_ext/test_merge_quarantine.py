@@ -209,6 +209,33 @@ def test_what_only_spark_can_cast_goes_to_the_quarantine_where_it_cannot(
 
 
 @pytest.mark.spec("SPK-28")
+def test_a_row_of_which_spark_cannot_compute_a_value_goes_to_the_quarantine(
+    joined: "SparkSession", tmp_path: Path
+) -> None:
+    """One row is matched; a clause that does not apply to a row does not compute its values."""
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("m", pa.int64())])
+    table = txlog.write(tmp_path / "t", pa.table({"id": [9], "n": [9], "m": [9]}, schema=schema))
+    rows = [
+        (9, "3", 0), (10, "1", 1), (11, "no", 1), (12, "6", 0), (13, None, 2), (14, "8", None),
+    ]  # fmt: skip
+    source = joined.createDataFrame(rows, "id long, n string, m long").alias("source")
+    merger = spark_ext.table(joined, table.uri).merge(
+        source, "target.id + 0 = source.id", on_error="quarantine", quarantine=tmp_path / "q"
+    )
+    merger = merger.when_matched_update({"n": "CAST(source.n AS INT)"})
+    values = {"id": "source.id", "n": "CAST(source.n AS INT)", "m": "12 DIV source.m"}
+    merger.when_not_matched_insert(values).execute()
+    found = txlog.Table(table.uri).to_arrow().sort_by("id").to_pylist()
+    assert [tuple(row.values()) for row in found] == [
+        (9, 3, 9), (10, 1, 12), (13, None, 6), (14, 8, None),
+    ]  # fmt: skip
+    kept = txlog.Table(tmp_path / "q").to_arrow(["rule", "name", "reason"]).sort_by("name")
+    assert [tuple(row.values()) for row in kept.to_pylist()] == [
+        ("VALUE", name, f"Spark cannot compute the value for column {name}") for name in "mn"
+    ]
+
+
+@pytest.mark.spec("SPK-28")
 def test_a_number_that_its_column_would_round_goes_to_the_quarantine(
     joined: "SparkSession", make: Make, tmp_path: Path
 ) -> None:

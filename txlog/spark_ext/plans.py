@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-_CLASSIC = "_jdf"
+_CLASSIC, _COLUMN = "_jdf", "_jc"
+_PLAIN = frozenset({"AttributeReference", "UnresolvedAttribute", "Literal"})
 
 
 def has_plan(df: DataFrame) -> bool:
@@ -72,6 +73,28 @@ def with_parts(df: DataFrame, parts: Mapping[Any, Any]) -> DataFrame:
     # A map of Scala is a partial function.
     given = jvm.PythonUtils.toScalaMap(pairs)
     return frame_of(df, plan_of(df).transformDownWithSubqueries(given))
+
+
+def expression_of(df: DataFrame, column: Column) -> Any:
+    """Return the expression of a Column, an object of the JVM; `df` is any frame of its session."""
+    jvm: Any = df.sparkSession._jvm
+    converter = getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
+    node: Any = getattr(column, _COLUMN)
+    return getattr(converter, "MODULE$").apply(node.node())
+
+
+def is_plain(df: DataFrame, column: Column) -> bool:
+    """Return whether a Column is a column of a frame, or a constant."""
+    return class_of(expression_of(df, column)) in _PLAIN
+
+
+def tried(df: DataFrame, column: Column) -> Column:
+    """Return a Column that is null where another one is an error."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    jvm: Any = df.sparkSession._jvm
+    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expression_of(df, column))
+    return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(attempt))
 
 
 def frame_of(df: DataFrame, plan: Any) -> DataFrame:

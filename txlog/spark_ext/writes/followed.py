@@ -72,7 +72,7 @@ def _reads(
     recipe = recipe_on(plan, df)
     if recipe is not None:
         versions = {version_of(one, store, _NONE) for one in relations_of_plan(plan)}
-        if versions.isdisjoint((None, snapshot.version)):
+        if versions and versions.isdisjoint((None, snapshot.version)):
             yield plan, recipe
         return
     children = list(each(plan.children()))

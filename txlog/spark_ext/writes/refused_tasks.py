@@ -48,12 +48,15 @@ class GivenValue:
         The column of the frame that has it, if txlog judges it. None: only Spark does.
     is_stored
         The column of the frame that tells whether Spark can cast it. None: nothing is cast.
+    is_computed
+        The column of the frame that tells whether Spark can compute it. None: it is not asked.
     """
 
     field: StructField
     kind: str
     value: str | None
     is_stored: str | None
+    is_computed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,10 @@ def _faults(task: FindTask, place: int, rows: pa.RecordBatch) -> tuple[Faults, N
     found, ranks = Found(rows.num_rows), list[int]()
     values = task.values[place]
     for number, one in enumerate(values):
+        if one.is_computed is not None:  # First: such a value is null in the other columns.
+            wrong = np.flatnonzero(~numpy_array(rows[one.is_computed]))
+            reason = f"Spark cannot compute the value for column {one.field.name}"
+            found.add(wrong, Fault("VALUE", one.field.name, reason))
         if one.value is not None:
             find_unfit(found, rows[one.value], one.field)
         if one.is_stored is not None:

@@ -39,6 +39,7 @@ from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.answers import answered, unpacked
 from txlog.spark_ext.engine import before_commit, map_in_arrow
+from txlog.spark_ext.plans import has_plan, is_plain, tried
 from txlog.spark_ext.reads.read_frame import read_version
 from txlog.spark_ext.spark_types import frame_schema, read_schema, require_storable
 from txlog.spark_ext.writes.change_tasks import (
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
 
 _ANSWER = "answer binary"
 _KEY, _COPY = "_txlog_key", "_txlog_copy"
-_GIVEN, _FITS = "_txlog_given_", "_txlog_fits_"
+_GIVEN, _FITS, _COMPUTED = "_txlog_given_", "_txlog_fits_", "_txlog_computed_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,9 +383,10 @@ def find_work(
     """Return a task and a frame, which find the rows of a merge's source that make wrong rows.
 
     The frame also has the values before they are cast, in columns of their own. A value that Spark
-    cannot cast is null in the new row.
+    cannot compute or cast is null in the new row.
     """
     task = _work_of(context, base, change, options)
+    asked, change = change, _tried(change)
     columns = [*_places_of(change), F.col(SOURCE_ROW).alias(SOURCE_ROW)]
     columns += _new_columns(base, change, task.clauses, fails=False)
     wanted = read_schema(change.schema)
@@ -404,9 +406,35 @@ def find_work(
                 fits = f"{_FITS}{number}"
                 is_cast = F.when(applies, is_stored(one.column, have, want))
                 columns.append(F.coalesce(is_cast, F.lit(True)).alias(fits))
-            values.append(GivenValue(field, have.simpleString(), given, fits))
+            computed, before = None, asked.clauses[place].given[path]
+            if before is not one:
+                computed = f"{_COMPUTED}{number}"
+                # Null only where Spark cannot compute the value.
+                is_null = tried(change.rows, before.column.isNull())
+                columns.append(F.when(applies, is_null.isNotNull()).otherwise(True).alias(computed))
+            values.append(GivenValue(field, have.simpleString(), given, fits, computed))
         found.append(tuple(values))
     return FindTask(task, tuple(found)), change.rows.select(*columns)
+
+
+def _tried(change: PlannedChange) -> PlannedChange:
+    """Return a change in which values that Spark cannot compute are null.
+
+    Columns and constants stay as they are, and so do all values on Spark Connect.
+    """
+    if not has_plan(change.rows):
+        return change
+
+    def of(one: Given) -> Given:
+        if is_plain(change.rows, one.column):
+            return one
+        return replace(one, column=tried(change.rows, one.column))
+
+    clauses = [
+        replace(clause, given={path: of(one) for path, one in clause.given.items()})
+        for clause in change.clauses
+    ]
+    return replace(change, clauses=tuple(clauses))
 
 
 def _is_judged(have: DataType, want: DeltaField, *, keeps_fields: bool) -> bool:

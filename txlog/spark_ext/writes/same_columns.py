@@ -15,6 +15,7 @@ from txlog.base.thresholds import Threshold
 from txlog.spark_ext.plans import (
     class_of,
     each,
+    expression_of,
     frame_of,
     has_plan,
     output_of,
@@ -80,10 +81,7 @@ def _references(frame: DataFrame, column: Any) -> set[str]:
 
     A name, as in `F.col("id")`, is of no frame, and has no key yet.
     """
-    jvm: Any = frame.sparkSession._jvm
-    converter = getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
-    expression = getattr(converter, "MODULE$").apply(column._jc.node())
-    leaves = each(expression.collectLeaves())
+    leaves = each(expression_of(frame, column).collectLeaves())
     return {_key(one) for one in leaves if class_of(one) == "AttributeReference"}
 
 
