@@ -995,7 +995,8 @@ NEEDED: dict[str, Any] = {
 TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("diff", "key", "b'x'"),
          ("update", "inputs", "['x']"), ("dataset", "purged", "True"),
          ("update", "replace", "True"), ("on_commit", "run", "['x']"),
-         ("run_steps", "timeout_s", "7.5")}  # fmt: skip
+         ("run_steps", "timeout_s", "7.5"), ("share", "readers", "['x']"),
+         ("share", "writers", "['x']")}  # fmt: skip
 
 
 def test_arguments_of_a_wrong_type_are_named(catalog: Datasets, ds: Dataset) -> None:
