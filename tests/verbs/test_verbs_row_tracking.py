@@ -279,7 +279,7 @@ def test_ids_are_given_in_order_and_those_there_are_kept() -> None:
         (2, 1),
         (14, 9),
         (14, 4),
-        (None, None),
+        (None, 9),
         (2, 1),
     ]
     assert mark == 15
