@@ -78,10 +78,10 @@ def test_a_data_file_that_vanished_is_named(spark: "SparkSession", table: txlog.
     (Path(table.uri) / name).unlink()
     with pytest.raises(Exception, match=rf"\[data-file\].*{name}") as caught:
         spark.read.format("txlog").load(table.uri).collect()
-    # Spark puts a traceback before it: it has no causes, and none of txlog's own lines but one.
+    # Spark puts one line of its own before it, without causes and lines of code.
     before = str(caught.value).partition("[data-file]")[0]
     assert "direct cause" not in before
-    assert before.count("/txlog/") == 1, before
+    assert 'File "' not in before, before
     assert len(before) < 900, before
 
 
