@@ -175,10 +175,10 @@ def _errors_name_arguments_of_the_call(
 
 
 # The folders of tests whose errors are watched for arguments that callers do not have. Others find
-# names of inner calls still, such as those of unique keys and of Spark's builders.
+# names of inner calls still, such as those of Spark's builders.
 WATCHED = {
-    "base", "catalog", "checkpoint", "data_files", "interop", "log", "protocol", "snapshot",
-    "store", "stream", "table",
+    "base", "catalog", "checkpoint", "commit", "data_files", "fragments", "interop", "log",
+    "lookup", "protocol", "scan", "schema", "snapshot", "store", "stream", "table",
 }  # fmt: skip
 
 

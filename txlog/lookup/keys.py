@@ -35,8 +35,8 @@ def can_be_key(column: StructField) -> bool:
     )
 
 
-def require_key_columns(columns: Sequence[StructField]) -> None:
-    """Raise if the values of a column cannot be keys.
+def require_key_columns(columns: Sequence[StructField], argument: str | None = "on") -> None:
+    """Raise if the values of a column cannot be keys; `argument` is the one that names them.
 
     Raises
     ------
@@ -44,11 +44,12 @@ def require_key_columns(columns: Sequence[StructField]) -> None:
         There are none, or a column is nested, or of a floating point type (NaN, -0.0).
     """
     if not columns:
-        raise InvalidInputError(argument="on", reason="no column is named")
+        raise InvalidInputError(argument=argument, reason="no column is named")
     for column in columns:
         if not can_be_key(column):
             raise InvalidInputError(
-                argument="on",
+                argument=argument,
+                field=column.name,
                 reason=f"values of the column {column.name!r} ({type_name(column.type)}) cannot be "
                 "keys",
                 remedy="Keys are whole numbers, decimals, dates, timestamps, text, bytes, booleans",

@@ -212,11 +212,7 @@ def _is_indexable(base: Snapshot, column: StructField) -> bool:
 
 
 def _require_indexable(base: Snapshot, columns: Sequence[StructField]) -> None:
-    try:
-        require_key_columns(columns)
-    except InvalidInputError as error:
-        error.argument = "columns"
-        raise
+    require_key_columns(columns, "columns")
     names = [column.name for column in columns]
     for name in names:
         odd = "is a partition column" if name in base.partition_columns else ""
@@ -291,7 +287,7 @@ class IndexFiles:
                 remedy="Drop the index",
             )
         columns = choose_columns(self.snapshot.schema, names)
-        require_key_columns(columns)
+        require_key_columns(columns, None)
         return columns
 
     @property
