@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.base.threads import Threads, in_shares, map_ahead, prefetch, tracked
+from tests.moved import moved
+from txlog.base.threads import Threads, for_sizes, in_shares, map_ahead, prefetch, tracked
 
 
 def counted(up_to: int, closed: list[bool]) -> Generator[int, None, None]:
@@ -279,3 +280,15 @@ class TestProgress:
         monkeypatch.setitem(sys.modules, "tqdm.auto", None)
         with pytest.raises(txlog.UnsupportedFeatureError, match="pip install tqdm"):
             txlog.progress().__enter__()
+
+
+def test_more_threads_read_small_files() -> None:
+    """As many as fit into the bytes that are read at the same time."""
+    engine = Threads(4, most=16)
+    with moved({"txlog.base.threads:_AT_ONCE_BYTES": 100}):
+        assert for_sizes(engine, [1, 2, 3]) == Threads(16)
+        assert for_sizes(engine, []) == Threads(16)
+        assert for_sizes(engine, [1, 10]) == Threads(10)
+        assert for_sizes(engine, [1, 90]) == Threads(4)
+        assert for_sizes(Threads(4), [1]) == Threads(4)
+        assert for_sizes(Threads(), [1]) == Threads()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +16,7 @@ import pytest
 
 import txlog
 from tests.moved import moved
+from tests.rounds import ticking
 from txlog.lookup.lookup import Lookup
 from txlog.lookup.segments import read_tail
 from txlog.scan import pages
@@ -259,3 +262,78 @@ def test_a_write_fetches_no_end_of_its_files(nan: bool, kept_bytes: int) -> None
         assert file.tail is not None
         assert file.tail.start == read.start
         assert file.tail.unpacked(file.sizes[0]) == read.unpacked(file.sizes[0])
+
+
+FILES = 100
+
+
+@pytest.fixture(scope="module")
+def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a table of many files of which each has keys from everywhere."""
+    root = tmp_path_factory.mktemp("many")
+    draw = np.random.default_rng(6)
+    count = FILES * 100
+    payload = draw.bytes(count * 1_000)
+    data = pa.table(
+        {
+            "k": draw.permutation(count),
+            "v": draw.random(count),
+            # More bytes than are read together with a footer.
+            "b": [payload[at : at + 1_000] for at in range(0, len(payload), 1_000)],
+        }
+    )
+    table = txlog.Table.create(
+        root, data.schema, properties={"delta.enableDeletionVectors": "true"}
+    )
+    table.append(data, options=txlog.WriteOptions(max_rows_per_file=100))
+    table.indexes.create("k")
+    table.maintenance.checkpoint()
+    assert len(table.fragments()) == FILES
+    return root
+
+
+def copied(folder: Path) -> Store:
+    """Return a store in memory with the files of a folder."""
+    home = open_store(f"memory://{uuid4()}/t")
+    for path in folder.rglob("*"):
+        if path.is_file():
+            home.write_new(path.relative_to(folder).as_posix(), path.read_bytes())
+    return home
+
+
+def changed_keys() -> pa.Array:
+    return pa.array(np.random.default_rng(7).choice(FILES * 100, 1_000, replace=False))
+
+
+def upsert(table: txlog.Table) -> int:
+    keys = changed_keys()
+    data = {"k": keys, "v": pa.nulls(len(keys), pa.float64()), "b": [b"new"] * len(keys)}
+    return table.upsert(pa.table(data), on="k").metrics["numTargetRowsUpdated"]
+
+
+def delete(table: txlog.Table) -> int:
+    return table.delete(has_changed_key()).metrics["numDeletedRows"]
+
+
+def update(table: txlog.Table) -> int:
+    return table.update({"v": "0.5"}, has_changed_key()).metrics["numUpdatedRows"]
+
+
+def has_changed_key() -> str:
+    return f"k in ({', '.join(map(str, changed_keys().to_pylist()))})"
+
+
+@pytest.mark.parametrize(("verb", "most"), [(upsert, 15), (delete, 13), (update, 17)])
+def test_a_change_by_keys_waits_for_few_requests(
+    many_files: Path, verb: Callable[[txlog.Table], int], most: int
+) -> None:
+    """Two or three more than are needed: the clock may tick while the machine does other work."""
+    home, near = copied(many_files), open_table(copied(many_files))
+    with ticking(home) as store:
+        assert verb(open_table(store)) == verb(near) == 1_000
+    assert open_table(home).to_arrow().sort_by("k") == near.to_arrow().sort_by("k")
+    ticks = [dict(Counter(request.kind for request in tick)) for tick in store.ticks]
+    assert len(ticks) <= most, ticks
+    read = [request.path for tick in store.ticks for request in tick if request.size]
+    of_log = [path for path in read if path.startswith("_delta_log")]
+    assert len(set(of_log)) == len(of_log), "a file of the log was read twice"

@@ -358,7 +358,7 @@ def test_commits_and_sidecars_are_read_at_the_same_time(
 
 def test_a_near_store_is_read_one_by_one(root: str) -> None:
     assert open_table(open_store(root)).scan().engine == Threads()
-    assert open_table(far(root)).scan().engine == Threads(16)
+    assert open_table(far(root)).scan().engine == Threads(16, most=64)
 
 
 def test_the_end_of_a_file_is_read_once(tmp_path: Path) -> None:

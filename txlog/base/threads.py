@@ -24,6 +24,7 @@ from txlog.base.errors import (
     asked_from,
     calling_place,
 )
+from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -389,6 +390,7 @@ class Threads:
     """An engine of threads in this process. It works a bounded number of items ahead."""
 
     workers: int = 0  # 0: one for each CPU.
+    most: int = 0  # The number of threads for small items, if it is greater than `workers`.
 
     in_process: ClassVar[bool] = True
 
@@ -399,6 +401,21 @@ class Threads:
             yield from tracked(map(function, items), items)  # A thread costs milliseconds.
             return
         yield from tracked(map_ahead(function, items, workers=workers, ahead=workers), items)
+
+
+_AT_ONCE_BYTES: Threshold = 256 << 20  # The bytes of files that more threads than usual read.
+
+
+def for_sizes(engine: Engine, sizes: Iterable[int]) -> Engine:
+    """Return an engine for items of which each reads at most so many bytes.
+
+    Threads that read small files of a remote store mostly wait, so there are more of them, as far
+    as the bytes that they read at the same time stay few. Any other engine is returned as it is.
+    """
+    if not isinstance(engine, Threads) or engine.most <= engine.workers:
+        return engine
+    room = _AT_ONCE_BYTES // max(1, max(sizes, default=0))
+    return Threads(max(engine.workers, min(engine.most, room)))
 
 
 def is_in_process(engine: Engine) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from txlog.actions.ndjson import FOOTER_MARK, is_broken
 from txlog.base.arrow import pq
 from txlog.base.errors import LogCorruptError, NotFoundError, reason_of, resource_error
+from txlog.base.thresholds import Threshold
 from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
@@ -172,7 +173,7 @@ def opened(
     size
         The size in bytes, if the log or its listing states it.
     footers
-        The known footers. For a remote store, the footer that is read here is added.
+        The known footers. For a remote store, what is read here is added.
 
     Raises
     ------
@@ -181,25 +182,47 @@ def opened(
     """
     home, name = locate(store, path)
     known = None if footers is None else footers.get(path)
+    tail = None if footers is None else footers.whole.get(path)
     with named(path), ExitStack() as stack:
-        source = stack.enter_context(open_ranged(home, name, size))
+        source = stack.enter_context(open_ranged(home, name, size, tail=tail))
         try:
             found = Opened(source, known)
         except (pa.ArrowException, OSError, ValueError):
             if size is None or not is_far(home):
                 raise
             # Some logs contain wrong file sizes.
-            found = Opened(stack.enter_context(open_ranged(home, name)))
+            source = stack.enter_context(open_ranged(home, name))
+            found = Opened(source)
         if footers is not None and is_far(home):
-            footers[path] = found.footer
+            footers.add(path, found, source.tail)
         yield found
+
+
+_WHOLE_BYTES: Threshold = 1 << 20  # The bytes of small files that are kept with their footers.
 
 
 class Footers(dict[str, FileFooter]):
     """Footers of a checkpoint's files that were read from a remote store, by path.
 
     They are kept with the loaded checkpoint, and omitted from its pickle.
+
+    Attributes
+    ----------
+    whole
+        The bytes of small files, which were read together with their footers.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole: dict[str, bytes] = {}
+
+    def add(self, path: str, opened: Opened, tail: bytes | None) -> None:
+        """Add the footer of a file, and all of its bytes if `tail`, its end, has them."""
+        self[path] = opened.footer
+        if tail is None or len(tail) < opened.size:
+            return
+        if sum(map(len, self.whole.values())) + len(tail) <= _WHOLE_BYTES:
+            self.whole[path] = tail
 
     def __reduce__(self) -> tuple[type[Footers], tuple[()]]:
         return Footers, ()

@@ -14,7 +14,7 @@ from txlog.actions.stats_text import StatsText
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.effects import Effects
 from txlog.base.errors import InternalError
-from txlog.base.threads import Engine, map_all
+from txlog.base.threads import Engine, for_sizes, map_all
 from txlog.commit.context import Context
 from txlog.data_files.change_files import (
     RowsOf,
@@ -71,6 +71,7 @@ def find_rows(store: Store, plan: ScanPlan, engine: Engine) -> list[FileDeletes]
         (every if sure else plan.reading, fragment)
         for fragment, sure in zip(plan.fragments, plan.certain, strict=True)
     ]
+    engine = for_sizes(engine, (file.size for _, fragment in parts for file in fragment.files))
     return [one for one in engine.map(partial(_rows_found, store), parts) if one.rows]
 
 
@@ -88,6 +89,7 @@ def find_deletes(
     pairs = list(zip(plan.fragments, plan.certain, strict=True))
     whole = [fragment for fragment, sure in pairs if sure]
     open_ = [fragment for fragment, sure in pairs if not sure]
+    engine = for_sizes(engine, (file.size for fragment in open_ for file in fragment.files))
     deletes = engine.map(partial(_deletes_of, store, plan.reading), open_)
     return whole, [one for one in deletes if one.rows]
 

@@ -7,9 +7,9 @@ again, together with the changed ones. Rows keep their ids if the table tracks r
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc
 from txlog.base.arrow import arrow_array, numpy_array, pc
-from txlog.base.threads import in_shares, map_all
+from txlog.base.threads import Threads, for_sizes, in_shares, map_ahead, map_all
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.data_files.change_files import (
@@ -44,11 +44,13 @@ from txlog.fragments.ids import settled_ids
 from txlog.scan.columns import ROW_ID, ROW_VERSION
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import ScanPlan
+from txlog.scan.positions import Numbers
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, stored_list_error
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store, is_far, threads_for
 
 Places = tuple[Fragment, pa.Array]
 """A fragment, and positions of rows in it (uint64, ascending)."""
@@ -66,6 +68,7 @@ _GROUP_FILES: Threshold = 4096
 _TOGETHER_ROWS: Threshold = 16_384  # Rows of several fragments that are computed together.
 # Of a file in which fewer than one of as many rows change, only the pages of these are read.
 _PAGED_SHARE: Threshold = 8
+_AHEAD_BYTES: Threshold = 64 << 20  # About so many bytes of rows are read ahead.
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class _ChangePlan:
     write: WritePlan
     new_rows: NewRows
     keeps: bool  # Whether rows that do not change stay in their files.
+    at_once: int  # The number of fragments of which one worker reads few rows at the same time.
 
 
 def replace_rows(
@@ -140,10 +144,12 @@ def replace_rows(
     if keeps and reads is not None:
         chosen = {*reads, ROW_ID}
         columns = tuple(field for field in columns if field.name in chosen)
-    steps = _ChangePlan(rewriting.read, columns, writing, new_rows, keeps)
     moving = [one for one in changes if one.updated or (not keeps and not one.deletes.is_whole)]
     undo = partial(discard_groups, context.store)
     groups = _groups(moving, _GROUP_BYTES if keeps else _REWRITTEN_BYTES)
+    at_once = _at_once(context.store, moving, workers=len(groups))
+    rewriting.read.memo.footers = plan.reading.memo.footers  # Footers are not read again.
+    steps = _ChangePlan(rewriting.read, columns, writing, new_rows, keeps, at_once)
     written = map_all(context.engine, partial(_write_group, context, steps), groups, undo=undo)
     adds = [add for group in written for add in group]
     cdc: list[Cdc] = []
@@ -204,6 +210,17 @@ def _groups(changes: Sequence[FileChange], most_bytes: int) -> list[list[FileCha
     return in_shares(changes, shares, 1)
 
 
+def _at_once(store: Store, changes: Sequence[FileChange], workers: int) -> int:
+    """Return of how many fragments each worker reads rows at the same time."""
+    if not is_far(store):
+        return 1
+    usual = threads_for(store)
+    sizes = (file.size for change in changes for file in change.fragment.files)
+    found = for_sizes(usual, sizes)
+    assert isinstance(found, Threads)
+    return max(1, found.workers // max(1, min(workers, usual.workers)))
+
+
 def _write_group(context: Context, steps: _ChangePlan, group: Sequence[FileChange]) -> list[Add]:
     """Write the changed rows of fragments, and the rows that cannot stay in their files."""
     batches = _rows(context, steps, group)
@@ -215,22 +232,60 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     if not steps.columns:
         return _rows_unread(steps, group)
-    return chain.from_iterable(_rows_read(context, steps, change) for change in group)
+    return _rows_read(context.store, steps, group)
 
 
 def _rows_read(
-    context: Context, steps: _ChangePlan, change: FileChange
+    store: Store, steps: _ChangePlan, group: Sequence[FileChange]
 ) -> Iterator[pa.RecordBatch]:
-    reader = FragmentReader(context.store, steps.read, change.fragment)
+    read = partial(_few_read, store, steps)
+    ahead = map_ahead(
+        read,
+        group,
+        workers=steps.at_once,
+        ahead=steps.at_once,
+        size=_about_bytes,
+        ahead_size=_AHEAD_BYTES,
+    )
+    reading: AbstractContextManager[Iterator[_FewRows | None]] = (
+        closing(ahead) if steps.at_once > 1 else nullcontext(map(read, group))
+    )
+    with reading as parts:
+        for change, few in zip(group, parts, strict=True):
+            if few is None:
+                yield from _many_read(store, steps, change)
+                continue
+            for positions, batch in few:
+                places = arrow_array(positions.astype(np.uint64))
+                yield _updated(steps, [(change.fragment, places)], batch)
+
+
+_FewRows = list[tuple[Numbers, pa.RecordBatch]]
+
+
+def _about_bytes(change: FileChange) -> int:
+    """Return about how many bytes the updated rows of a fragment have."""
+    size = sum(file.size for file in change.fragment.files)
+    return size * len(change.updated) // max(1, change.deletes.physical_rows)
+
+
+def _few_read(store: Store, steps: _ChangePlan, change: FileChange) -> _FewRows | None:
+    """Return the updated rows of a fragment with their positions; None if it is read in batches."""
     count = len(change.updated)
-    few = count <= BATCH_ROWS and _PAGED_SHARE * count <= change.deletes.physical_rows
-    if steps.keeps and few:  # Only the pages with these rows are read.
-        numbers = numpy_array(as_array(change.updated).cast(pa.int64()))
-        for positions, batch in reader.at(steps.columns, numbers, BATCH_ROWS):
-            reader.require_texts(batch)
-            places = arrow_array(positions.astype(np.uint64))
-            yield _updated(steps, [(change.fragment, places)], batch)
-        return
+    # Files of a remote store are waited for, so several are read even where this costs more.
+    is_share = steps.at_once > 1 or _PAGED_SHARE * count <= change.deletes.physical_rows
+    if not steps.keeps or count > BATCH_ROWS or not is_share:
+        return None
+    reader = FragmentReader(store, steps.read, change.fragment)
+    numbers = numpy_array(as_array(change.updated).cast(pa.int64()))
+    found = list(reader.at(steps.columns, numbers, BATCH_ROWS))  # By pages, if this is faster.
+    for _, batch in found:
+        reader.require_texts(batch)
+    return found
+
+
+def _many_read(store: Store, steps: _ChangePlan, change: FileChange) -> Iterator[pa.RecordBatch]:
+    reader = FragmentReader(store, steps.read, change.fragment)
     only = change.updated if steps.keeps else None
     gone = change.deletes.rows | change.deletes.deleted
     for start, batch in reader.batches(

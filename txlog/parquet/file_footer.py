@@ -76,24 +76,34 @@ def open_buffer(data: bytes) -> pq.ParquetFile:
     return open_source(pa.BufferReader(data))
 
 
-def open_source(source: Any, *, pre_buffer: bool = False) -> pq.ParquetFile:
+def open_source(
+    source: Any, *, pre_buffer: bool = False, footer: FileFooter | None = None
+) -> pq.ParquetFile:
     """Open a Parquet file with the options with which data files are read.
+
+    A known `footer` is not read again.
 
     Checksums of pages, which txlog's files have, are verified when pages are read.
     """
-    arguments = {
-        "pre_buffer": pre_buffer,
-        "coerce_int96_timestamp_unit": "us",
-        "page_checksum_verification": True,
-    }
+    if footer is not None:
+        return _opened(source, footer.metadata, pre_buffer)
     try:
-        return pq.ParquetFile(source, **arguments)
+        return _opened(source, None, pre_buffer)
     except OSError as error:
         if "cannot be applied to group node" not in str(error):
             raise
-    footer = MAGIC + _without_unknown(footer_bytes(source))
-    known = pq.read_metadata(pa.BufferReader(footer))
-    return pq.ParquetFile(source, metadata=known, **arguments)
+    end = MAGIC + _without_unknown(footer_bytes(source))
+    return _opened(source, pq.read_metadata(pa.BufferReader(end)), pre_buffer)
+
+
+def _opened(source: Any, metadata: Any, pre_buffer: bool) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source,
+        metadata=metadata,
+        pre_buffer=pre_buffer,
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+    )
 
 
 # A group of the old type MAP_KEY_VALUE to which parquet-mr 1.11.0 gives the logical type UNKNOWN,

@@ -72,35 +72,57 @@ def blamed(path: str, version: int | None) -> Iterator[None]:
 
 
 def open_parquet(
-    stack: ExitStack, store: Store, file: DataFile, version: int | None
+    stack: ExitStack,
+    store: Store,
+    file: DataFile,
+    version: int | None,
+    known: PagedFile | None = None,
 ) -> pq.ParquetFile:
     """Open a data file; `stack` closes it.
 
-    for a remote store, neighbouring columns of a row group are read at once.
+    From a remote store, neighbouring columns of a row group are read at once. If the footer is
+    `known`, it is not read again.
     """
     home, name = locate(store, decode_path(file.path))
 
-    def opened(size: int | None) -> Any:
-        source = stack.enter_context(open_ranged(home, name, size))
-        found = open_source(source, pre_buffer=is_far(home))
-        return _CheckedFile(found, source, is_far(home)) if is_confined(store.options) else found
+    def opened(size: int | None, known: PagedFile | None = None) -> Any:
+        tail = None if known is None else known.tail.get(known.tail_start, known.size)
+        source = stack.enter_context(open_ranged(home, name, size, tail=tail))
+        if known is None:
+            found = open_source(source, pre_buffer=is_far(home))
+        else:
+            found = open_source(source, footer=known.parsed)
+        checks = is_confined(store.options)
+        if not checks and known is None:
+            return found
+        return _RequestedFile(found, source, far=is_far(home), checks=checks)
 
     with naming(store), blamed(file.path, version):
         try:
-            return opened(file.size or None)
+            return opened(file.size or None, known)
         except (pa.ArrowException, OSError):
             if not is_far(home):
                 raise
             return opened(None)  # Some logs are wrong about the sizes of files.
 
 
-class _CheckedFile:
-    """A Parquet file of another writer: page headers are checked before pages are decompressed."""
+class _RequestedFile:
+    """A Parquet file whose row groups are requested here, before pyarrow decodes them.
 
-    def __init__(self, file: pq.ParquetFile, source: Any, far: bool) -> None:
+    pyarrow has 8 threads for all of its requests, so it would not send more at the same time.
+
+    Parameters
+    ----------
+    far
+        Whether the file is in a remote store.
+    checks
+        Whether page headers are checked before pages are decompressed: the writer is another one.
+    """
+
+    def __init__(self, file: pq.ParquetFile, source: Any, *, far: bool, checks: bool) -> None:
         self.metadata, self.schema_arrow = file.metadata, file.schema_arrow
         self._footer = FileFooter.of(file)
-        self._file, self._source, self._far = file, source, far
+        self._file, self._source, self._far, self._checks = file, source, far, checks
 
     def iter_batches(
         self, *, row_groups: Sequence[int], columns: Sequence[str], **options: Any
@@ -115,10 +137,11 @@ class _CheckedFile:
                 chunks = chunks_of(self._footer, number, columns)
                 ranges = [chunk_range(chunk) for _, chunk in chunks]
                 self._source.keep(merge_ranges(ranges, gap=_FAR_GAP))
-            try:
-                require_pages(self._source, self._footer, number, columns)
-            except ThriftError as error:
-                raise pa.ArrowInvalid(str(error)) from error
+            if self._checks:
+                try:
+                    require_pages(self._source, self._footer, number, columns)
+                except ThriftError as error:
+                    raise pa.ArrowInvalid(str(error)) from error
             yield from self._file.iter_batches(row_groups=[number], columns=columns, **options)
 
 

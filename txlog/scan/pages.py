@@ -458,9 +458,22 @@ class FooterCache:
         """Return the cached result of `paged` for a file."""
         return self._files.get((path, size))
 
+    def without_request(self, store: Store, name: str, size: int, path: str) -> PagedFile | None:
+        """Return a file if its footer is known; errors as for `load_paged`."""
+        known = self.known(path, size)
+        if known is not None:
+            return known[0]
+        tail = self._tails(name, size)
+        return None if tail is None else self._paged(store, name, size, path, tail)
+
     def paged(self, store: Store, name: str, size: int, path: str) -> PagedFile | None:
         """Return a file, and cache it by its logged path; errors and None as for `load_paged`."""
-        file = load_paged(store, name, size, self._tails(name, size))
+        return self._paged(store, name, size, path, self._tails(name, size))
+
+    def _paged(
+        self, store: Store, name: str, size: int, path: str, tail: tuple[int, bytes] | None
+    ) -> PagedFile | None:
+        file = load_paged(store, name, size, tail)
         self._files.put((path, size), (file,), _LEAST_BYTES if file is None else file.cost)
         if file is not None:
             file.grow = partial(self._files.grow, (path, size))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -38,7 +38,7 @@ from txlog.scan.deletions import less, load_deletions
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.scan.resolve import RawRows, Resolved, Rows, assemble, resolve
 from txlog.schema.types import StructField
-from txlog.store.base import Store, naming
+from txlog.store.base import Store, is_far, naming
 from txlog.store.open import locate, uri_of
 
 if TYPE_CHECKING:
@@ -267,7 +267,13 @@ class FragmentReader:
             return bytes(source.read(size))
 
     def _open(self, stack: ExitStack, file: DataFile) -> pq.ParquetFile:
-        return open_parquet(stack, self._store, file, self._plan.version)
+        home, name = locate(self._store, decode_path(file.path))
+        known = None
+        if is_far(home):
+            with suppress(pa.ArrowException, OSError):  # Opening the file raises the right error.
+                footers = self._plan.memo.footers
+                known = footers.without_request(home, name, file.size, file.path)
+        return open_parquet(stack, self._store, file, self._plan.version, known)
 
     def _open_needed(
         self, stack: ExitStack, needed: tuple[StructField, ...], *, by_pages: bool = False

@@ -597,6 +597,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _AHEAD_BYTES: Threshold = 64 << 20  # The bytes that may be read ahead.
+_SMALL_TIMES = 4  # So many times more small files than others are read at the same time.
 
 
 def is_far(store: Store) -> bool:
@@ -640,4 +641,5 @@ def threads_for(store: Store) -> Threads:
     """Return an engine for a store; a remote store gets more threads, as they mostly wait."""
     if not is_far(store):
         return Threads()
-    return Threads(max(store.reads_at_once, os.cpu_count() or 1))
+    workers = max(store.reads_at_once, os.cpu_count() or 1)
+    return Threads(workers, most=_SMALL_TIMES * workers)

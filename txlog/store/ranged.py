@@ -68,16 +68,21 @@ class RangedFile(RawIOBase):
 class _Tailed(RangedFile):
     """A file that caches its last bytes after the first read of them."""
 
-    def __init__(self, source: Any, size: int | None) -> None:
+    def __init__(self, source: Any, size: int | None, tail: bytes | None) -> None:
         self._source = source
         super().__init__(source.seek(0, os.SEEK_END) if size is None else size, self._part)
-        self._tail_start = max(0, self._size - TAIL_BYTES)
-        self._tail: bytes | None = None
+        self._tail = tail
+        self._tail_start = max(0, self._size - (TAIL_BYTES if tail is None else len(tail)))
         self._kept: list[tuple[int, bytes]] = []
 
     def keep(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Read ranges of bytes, and keep them until the next call, so that they are read once."""
         self._kept = [(start, self._asked(start, end)) for start, end in ranges]
+
+    @property
+    def tail(self) -> bytes | None:
+        """The last bytes of the file, if they were read."""
+        return self._tail
 
     def _part(self, start: int, end: int) -> bytes:
         for begin, data in self._kept:
@@ -100,7 +105,9 @@ class _Tailed(RangedFile):
         super().close()
 
 
-def open_ranged(store: Store, path: str, size: int | None = None) -> Any:
+def open_ranged(
+    store: Store, path: str, size: int | None = None, *, tail: bytes | None = None
+) -> Any:
     """Return a file for random reading, for use in a `with`, as `Store.open_input` does.
 
     For a remote store, the end of the file is read once and cached.
@@ -110,10 +117,12 @@ def open_ranged(store: Store, path: str, size: int | None = None) -> Any:
     size
         The size in bytes, if it is known. Then a remote store gets no request for the size, and a
         missing file raises at the first read.
+    tail
+        The last bytes of the file, if they are known. They are not requested from a remote store.
     """
     if not is_far(store):
         return store.open_input(path)
-    return _Tailed(store.open_input(path, size=size), size)
+    return _Tailed(store.open_input(path, size=size), size, tail)
 
 
 PART_BYTES = 8 << 20

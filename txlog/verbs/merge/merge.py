@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import InvalidInputError
-from txlog.base.threads import cached_property
+from txlog.base.threads import cached_property, for_sizes
 from txlog.data_files.options import as_options
 from txlog.data_files.replace_rows import FileChange, replace_rows
 from txlog.data_files.row_changes import RowChanges
@@ -225,7 +225,9 @@ class Merge(ChangeRows):
         steps = replace(_match_plan(base, plan, bound), refused=self._refused)
         fragments = plan.values if bound.every or len(bound.keys.rows) else ()
         match = partial(match_fragment, self.context.store, steps)
-        matches = list(self.context.engine.map(match, fragments))
+        sizes = (file.size for fragment in fragments for file in fragment.files)
+        engine = for_sizes(self.context.engine, sizes)
+        matches = list(engine.map(match, fragments))
         return _Matched(plan, steps, len(fragments), matches)
 
     def _replaced(
