@@ -1,6 +1,7 @@
 """Keys of a merge's source exclude files before Spark's join; the rows are those of the core."""
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 DAY = date(2024, 1, 1)
+MOMENT = datetime(2024, 10, 26, tzinfo=UTC)  # Soon many zones have an hour twice.
 COLUMNS = {
     "long": (pa.int64(), lambda n: n * 2**40),
     "short": (pa.int16(), lambda n: n - 500),
     "text": (pa.string(), lambda n: f"k{n:03}"),
     "day": (pa.date32(), lambda n: DAY + timedelta(days=n)),
+    "at": (pa.timestamp("us", "UTC"), lambda n: MOMENT + timedelta(minutes=10, microseconds=1) * n),
+    "local": (pa.timestamp("us"), lambda n: datetime(1900, 1, 1) + timedelta(days=99) * n),
+    "cost": (pa.decimal128(12, 4), lambda n: Decimal(n - 500) / 16),
     "odd": (pa.bool_(), lambda n: n % 2 == 1),
 }
 EACH = txlog.WriteOptions(max_rows_per_file=4)
@@ -67,7 +72,7 @@ def test_random_keys_and_clauses(
     distinct = data.draw(st.lists(st.integers(0, 900), unique=True, max_size=20))
     source = rows_of([*distinct, *data.draw(st.lists(st.none(), max_size=2))], 2)
     names = data.draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, unique=True))
-    unique = data.draw(st.sampled_from(["long", "short", "text", "day"]))
+    unique = data.draw(st.sampled_from(["long", "short", "text", "day", "at", "local", "cost"]))
     on = " AND ".join(f"target.{one} = source.{one}" for one in {unique, *names})
     by = data.draw(st.sampled_from([[], ["odd"], ["text"], ["day"]]))
     kinds = data.draw(st.sets(st.sampled_from(["update", "delete", "insert", "gone"]), min_size=1))
@@ -112,13 +117,14 @@ def read(monkeypatch: pytest.MonkeyPatch) -> "list[tuple[int, str]]":
 
 
 @pytest.mark.spec("SPK-21")
-@pytest.mark.parametrize("key", ["long", "short", "text", "day"])
+@pytest.mark.parametrize("key", ["long", "short", "text", "day", "at", "local", "cost"])
 def test_files_without_a_key_are_not_read(
     spark: "SparkSession", tmp_path: Path, read: "list[tuple[int, str]]", key: str
 ) -> None:
     made = txlog.write(tmp_path / "t", rows_of(list(range(400)), 1), options=EACH)
     source = spark.createDataFrame(rows_of([17, 18, 333, 5_000, None], 2))
     source = source.withColumn("long", source.long + 0)
+    source = source.withColumn("local", source.local.cast("timestamp_ntz"))
     table = spark_ext.table(spark, made.uri)
     on = f"target.{key} = source.{key} AND abs(target.x) > 0"
     merger = table.merge(source, on).when_matched_update({"x": "source.x"})

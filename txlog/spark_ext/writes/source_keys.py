@@ -17,7 +17,7 @@ from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import And, Column, Expression, quote_name
 from txlog.lookup.keys import within, within_spans
-from txlog.schema.types import WHOLE_NUMBERS, PrimitiveType, StructType
+from txlog.schema.types import WHOLE_NUMBERS, DecimalType, PrimitiveType, StructType
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.reads.predicates import as_spark
 from txlog.spark_ext.writes.conditions import is_alike, is_plain_text
@@ -113,16 +113,22 @@ class SourceKeys:
 def _keys(part: Expression, sides: Sides) -> Iterator[Key]:
     """Yield the key of a part of a condition, if it compares two columns as Spark does."""
     try:
-        resolved = sides.resolved(part)
-        if not is_alike(resolved, sides.schema):
-            return
+        alike = is_alike(sides.resolved(part), sides.schema)
         found = merge_condition(part, sides).keys
     except InvalidInputError:
         return
     for key in found:
         columns = [one for one in (key.target, key.source) if isinstance(one, Column)]
-        if len(columns) == 2 and all(len(one.path) == 1 for one in columns) and not key.nulls_match:
+        if len(columns) != 2 or any(len(one.path) > 1 for one in columns) or key.nulls_match:
+            continue
+        # Texts of these types may mean another value, but columns of one type need no cast.
+        kind = columns[0].type
+        is_exact = isinstance(kind, DecimalType) or kind in _TIMESTAMPS
+        if alike or (is_exact and kind == columns[1].type):
             yield key
+
+
+_TIMESTAMPS = (PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz"))
 
 
 def _column(value: Expression) -> Column:
@@ -162,7 +168,7 @@ def _is_number(rows: DataFrame) -> bool:
 
 
 def _values(target: Expression, rows: DataFrame) -> Expression | None:
-    """Return the texts or truth values of the source, or their range if they are many."""
+    """Return the texts or other values of the source, or their range if they are many."""
     known = rows.where(F.col("key").isNotNull())
     about = F.approx_count_distinct("key")
     # Arrow has no text of other bytes.
@@ -174,8 +180,17 @@ def _values(target: Expression, rows: DataFrame) -> Expression | None:
     if not found["first"][0].is_valid:
         return None
     if found["count"][0].as_py() <= _TEXTS:
-        values = flat(known.distinct().limit(2 * _TEXTS + 1).toArrow()["key"])
+        values = _plain(known.distinct().limit(2 * _TEXTS + 1).toArrow()["key"])
         if len(values) <= 2 * _TEXTS:  # The count is not exact.
             return within(target, values.take(pc.sort_indices(values)))
-    firsts, lasts = flat(found["first"]), flat(found["last"])
-    return within_spans(target, firsts.cast(pa.string()), lasts.cast(pa.string()))
+    return within_spans(target, _plain(found["first"]), _plain(found["last"]))
+
+
+def _plain(values: pa.ChunkedArray) -> pa.Array:
+    """Return values of Spark as the type that constants have: texts, or moments in UTC."""
+    kind = values.type
+    if pa.types.is_large_string(kind):
+        return flat(values.cast(pa.string()))
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return flat(values.cast(pa.timestamp("us", "UTC")))
+    return flat(values)
