@@ -17,10 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from tests.examples import examples
 from tests.training.datasets.homes import rows_of
 from tests.training.service.servers import grpc_stub, http_client
+from txlog.base.effects import Effects
 from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
     NotFoundError,
+    OutcomeUnknownError,
     TxlogError,
 )
 from txlog.training import Dataset, Datasets, InlineRunner
@@ -166,6 +168,104 @@ def test_a_commit_that_ends_after_its_branch_is_refused_and_never_picked(made: D
         assert made.commit(number).hidden
         assert (early.commit_id in made.prepare().picked) == (end == made.publish)
         assert number not in made.prepare().picked
+
+
+def ends_after(made: Dataset, text: str, end: Any) -> pa.RecordBatchReader:
+    """Return rows; when they were read, something else happens."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield from rows_of(text).to_batches()
+        end()
+
+    return pa.RecordBatchReader.from_batches(rows_of(text).schema, rows())
+
+
+@pytest.mark.spec("DST-82")
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_retry_with_a_txn_tells_what_became_of_the_commit(
+    made: Dataset, is_published: bool
+) -> None:
+    made.branch("try")
+    early = made.update(rows_of("e"), branch="try", txn=("e", 1))
+    end = made.publish if is_published else made.discard
+    late = ends_after(made, "l", lambda: end("try"))
+    with pytest.raises(CommitConflictError):
+        made.update(late, branch="try", txn=("l", 1))
+    if is_published:
+        again = made.update(rows_of("e"), branch="try", txn=("e", 1))
+        assert (again.commit_id, again.branch) == (early.commit_id, None)
+    made.branch("other")
+    lost = ["l"] if is_published else ["e", "l"]
+    for name in lost:
+        for branch in ("try", "other", None):
+            with pytest.raises(
+                CommitConflictError, match=f"was {'pub' if is_published else 'dis'}"
+            ):
+                made.update(rows_of(name), branch=branch, txn=(name, 1))
+        made.update(rows_of(name), branch="other", txn=(name, 2))
+    assert texts(made, branch="other") == ["a", "e", "l"]
+
+
+@pytest.mark.spec("DST-82")
+@pytest.mark.parametrize("kind", ["published", "discarded", None])
+def test_a_commit_waits_for_the_end_of_a_publish(
+    made: Dataset, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    made.branch("try")
+    home, end = made._home, EndBranch(made.dataset_id, 1, "branch_closed")
+    late = ends_after(made, "late", lambda: home.record(end))
+    looks: list[float] = []
+
+    class Watched(Effects):
+        """Time passes only by sleeping, and the branch ends meanwhile."""
+
+        def monotonic_s(self) -> float:
+            return float(len(looks))
+
+        def sleep_s(self, seconds: float) -> None:
+            looks.append(seconds)
+            if kind and len(looks) == 3:
+                picked = (2,) if kind == "published" else ()
+                home.record(EndBranch(made.dataset_id, 1, kind, picked))
+
+    monkeypatch.setattr(home, "effects", Watched())
+    if kind == "published":
+        assert made.update(late, branch="try", txn=("a", 1)).branch is None
+        assert made.prepare().picked == (1, 2)
+        return
+    wrong: Any = CommitConflictError if kind else OutcomeUnknownError
+    with pytest.raises(wrong, match="was discarded" if kind else "not known yet whether with"):
+        made.update(late, branch="try", txn=("a", 1))
+    if kind is None:  # The publisher died; the next one publishes the commit.
+        assert [one.commit_id for one in made.publish("try")] == [2]
+        assert made.update(rows_of("late"), branch="try", txn=("a", 1)).commit_id == 2
+        assert len(made.commits()) == 2
+
+
+@pytest.mark.spec("DST-82")
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_training_set_of_a_branch_that_ends_meanwhile(
+    made: Dataset, monkeypatch: pytest.MonkeyPatch, is_published: bool
+) -> None:
+    made.branch("try")
+    made.update(rows_of("b"), branch="try")
+    whole = Ledger.try_record
+
+    def ends_first(ledger: Ledger, command: Any, *more: Any) -> Any:
+        monkeypatch.undo()
+        (made.publish if is_published else made.discard)("try")
+        return whole(ledger, command, *more)
+
+    monkeypatch.setattr(Ledger, "try_record", ends_first)
+    if is_published:
+        assert made.prepare(branch="try") == made.prepare()
+        return
+    with pytest.raises(CommitConflictError, match="the branch 'try' was discarded"):
+        made.prepare(branch="try")
+    assert made.training_sets() == []
+    made.hide(2)
+    with pytest.raises(CommitConflictError, match="discarded without commit 2"):
+        made.show(2)
 
 
 @pytest.mark.spec("DST-82")

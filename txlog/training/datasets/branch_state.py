@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from txlog.base.errors import CommitConflictError, NotFoundError
+from txlog.base.errors import CommitConflictError, NotFoundError, OutcomeUnknownError
 from txlog.training.datasets.values import Commit
 
 End = Literal["branch_closed", "published", "discarded"]
@@ -130,8 +130,43 @@ def _require_open(branch: BranchState) -> None:
         raise ended(branch)
 
 
-def ended(branch: BranchState) -> CommitConflictError:
-    """Return the error for a branch that takes no more commits."""
+def require_kept(branches: Branches, branch_id: int, commits: Iterable[int]) -> None:
+    """Raise if a branch was discarded, or was published without some of its commits.
+
+    Raises
+    ------
+    CommitConflictError
+        They belong to no training set any more.
+    """
+    known = branches[branch_id]
+    if known.state in ("OPEN", "CLOSED"):
+        return
+    if known.state == "DISCARDED" or not known.commits.issuperset(commits):
+        raise ended(known)
+
+
+def closed(path: str, branch: BranchState, made: Commit) -> OutcomeUnknownError:
+    """Return the error for a commit of a branch that somebody has closed, and has not ended."""
+    return OutcomeUnknownError(
+        path=path,
+        reason=f"the branch {branch.name!r} is being published, and it is not known yet whether "
+        f"with commit {made.commit_id}",
+        remedy="Publish or discard the branch. Then add the commit again if commit "
+        f"{made.commit_id} is hidden",
+    )
+
+
+def ended(branch: BranchState, made: Commit | None = None) -> CommitConflictError:
+    """Return the error for a branch that takes no more commits, or that ended without a commit."""
+    if made is not None:
+        return CommitConflictError(
+            version=branch.branch_id,
+            rule=BRANCH_RULE,
+            reason=f"the branch {branch.name!r} was {branch.state.lower()} without commit "
+            f"{made.commit_id}, which no training set picks",
+            remedy="Make another branch, and add the rows to that one; a txn that was given "
+            "belongs to this commit, so choose another one",
+        )
     what = {"CLOSED": "is being published", "OPEN": "is open"}.get(
         branch.state, f"was {branch.state.lower()}"
     )

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
-from txlog.training.datasets.branch_state import EndBranch, MakeBranch, decide_branch
+from txlog.training.datasets.branch_state import (
+    EndBranch,
+    MakeBranch,
+    decide_branch,
+    require_kept,
+)
 from txlog.training.datasets.events import DatasetState, LedgerState, SetState
 from txlog.training.datasets.lease import CLOCKS_DIFFER_MS, LEASE_MS
 from txlog.training.datasets.step_state import (
@@ -73,10 +78,11 @@ class Share:
 
 @dataclass(frozen=True)
 class Ask:
-    """Request a training set."""
+    """Request a training set; `branch`: a branch and the commits that are picked from it."""
 
     dataset_id: int
     asked: Asked
+    branch: tuple[int, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,8 +148,9 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
     AlreadyExistsError
         The name is taken.
     CommitConflictError
-        The worker does not have the current claim; or a sweep has named the table of a new data
-        set (DST-28), or objects were cleared since it saw its own (DST-29).
+        The worker does not have the current claim; a branch ended in another way; or a sweep has
+        named the table of a new data set (DST-28), or objects were cleared since it saw its own
+        (DST-29).
     """
     match command:
         case Create():
@@ -279,6 +286,8 @@ def _asked(state: LedgerState, command: Ask) -> Decided | None:
             reason=f"the commits {sorted(gone)} of {dataset.name!r} are purged",
             remedy="Prepare the training set again, without them",
         )
+    if command.branch is not None:
+        require_kept(dataset.branches, *command.branch)
     known = dataset.sets.get(command.asked.version_hash)
     if known is not None and known.state != "FAILED":
         return None

@@ -21,6 +21,7 @@ from txlog.extend import SchemaMode, require_app_version
 from txlog.training.datasets.branch_state import (
     EndBranch,
     MakeBranch,
+    closed,
     ended,
     on_branches,
     open_branch,
@@ -31,7 +32,13 @@ from txlog.training.datasets.commits import digest_of
 from txlog.training.datasets.diff import Diff
 from txlog.training.datasets.events import DatasetState
 from txlog.training.datasets.home import Home, number_of
-from txlog.training.datasets.lifecycle import commit_request, purge_commit, purge_dataset, update
+from txlog.training.datasets.lifecycle import (
+    commit_request,
+    made_with,
+    purge_commit,
+    purge_dataset,
+    update,
+)
 from txlog.training.datasets.limits import (
     Limits,
     require_no_number,
@@ -50,6 +57,7 @@ if TYPE_CHECKING:
 
 _VERSION_HASH = re.compile("v1[0-9a-f]{40}")
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 1.0
+_LONGEST_PUBLISH_S = 5.0  # Of the wait for a publisher that reads the commits.
 
 
 class Dataset:
@@ -154,7 +162,8 @@ class Dataset:
         schema_mode
             `merge` adds columns that only the source has; only for the type TABLE.
         txn
-            `(application, version)`: a commit that was made with it is returned as it is.
+            `(application, version)`: a commit that was made with it is returned as it is, also if
+            its branch is published by now.
         replace
             Training sets with this commit pick none of those that exist now; or, if a number is
             given, none up to this one: the last one that was read to make the new rows, so that a
@@ -174,11 +183,17 @@ class Dataset:
             The data set is deleted, or there is no such source.
         CommitConflictError
             Contents that it shares were removed meanwhile, and the source cannot be read again. Or
-            the branch was published or discarded meanwhile, without this commit.
+            the branch was published or discarded meanwhile, without this commit. Or that is so of
+            the commit that was made with this `txn`.
+        OutcomeUnknownError
+            The branch is being published, and it is not known yet whether with this commit.
         """
         home = self._home
         state = self._require_live()
         require_app_version(txn)
+        known = made_with(home, state, txn)  # First: its branch may have ended meanwhile.
+        if known is not None:
+            return self._settled(known)
         into = None if branch is None else open_branch(state.branches, branch)
         if into is not None and schema_mode is not None:
             raise InvalidInputError(
@@ -195,13 +210,26 @@ class Dataset:
             branch=(number, branch),
         )
         made = update(home, state, type_of(self.type), request, source, schema_mode)
-        if into is None:
+        return self._settled(made)
+
+    def _settled(self, made: Commit) -> Commit:
+        """Return a commit that its branch has, or had when it was published. Rule: DST-82."""
+        if not made.branch_id:
             return made
-        after = self._state()
-        known = after.branches[number]
-        if known.state != "OPEN" and made.commit_id not in known.commits:
-            raise ended(known)
-        return on_branches(after.branches, [made])[0]
+        effects = self._home.effects
+        until = effects.monotonic_s() + _LONGEST_PUBLISH_S
+        pause = _FIRST_LOOK_S
+        while True:
+            branches = self._state().branches
+            branch = branches[made.branch_id]
+            if branch.state == "OPEN" or made.commit_id in branch.commits:
+                return on_branches(branches, [made])[0]
+            if branch.state != "CLOSED":
+                raise ended(branch, made)
+            if effects.monotonic_s() >= until:
+                raise closed(self.table().uri, branch, made)
+            effects.sleep_s(pause)
+            pause = min(2 * pause, _LONGEST_LOOK_S)
 
     def _replaced(self, commits: Sequence[Commit], replace: bool | int) -> int:
         """Return the last commit that is replaced; 0 for none."""
@@ -335,6 +363,8 @@ class Dataset:
             No commit has the tags, or an argument is wrong.
         NotFoundError
             The data set is deleted, or a picked commit was purged meanwhile.
+        CommitConflictError
+            The branch ended meanwhile without a picked commit.
         """
         home = self._home
         state = self._require_live()
@@ -351,7 +381,8 @@ class Dataset:
         if WHERE in given:
             self._require_predicate(given[WHERE])
         asked = ask(self.uuid, type_key(type_of(self.type)), picked, form, given)
-        after, is_new = home.ledger.try_record(Ask(self.dataset_id, asked), home.who)
+        command = Ask(self.dataset_id, asked, _on_branch(picked, on))
+        after, is_new = home.ledger.try_record(command, home.who)
         known = after.dataset(self.dataset_id)
         if is_new or known.sets[asked.version_hash].is_free(home.effects.now_ms()):
             submit(home.job(known, asked), home.ledger, home.runner, home.engine)
@@ -504,8 +535,18 @@ class Dataset:
         self._mark("hidden", self.commit(_named(commit, "commit")).commit_id)
 
     def show(self, commit: int | str) -> None:
-        """Undo `hide`."""
-        self._mark("shown", self.commit(_named(commit, "commit")).commit_id)
+        """Undo `hide`.
+
+        Raises
+        ------
+        CommitConflictError
+            Its branch ended without it: it stays hidden.
+        """
+        found = self.commit(_named(commit, "commit"))
+        branch = self._state().branches.get(found.branch_id)
+        if branch is not None and branch.state in ("PUBLISHED", "DISCARDED"):
+            raise ended(branch, found)
+        self._mark("shown", found.commit_id)
 
     def delete(self) -> None:
         """Omit the data set from lists, and refuse changes; `undelete` brings it back."""
@@ -632,6 +673,12 @@ def _require_on_branch(commits: Sequence[Commit], number: int | None, branch_id:
                 reason=f"commit {number} is on the branch {one.branch!r}",
                 remedy="Prepare on that branch, or publish it first",
             )
+
+
+def _on_branch(picked: Sequence[Commit], branch_id: int) -> tuple[int, tuple[int, ...]] | None:
+    """Return a branch and its picked commits; None for none."""
+    found = tuple(one.commit_id for one in picked if one.branch_id == branch_id)
+    return (branch_id, found) if branch_id else None
 
 
 def _named(wanted: int | str, argument: str) -> int | str:

@@ -283,9 +283,9 @@ def _update(
     uuid, txn = state.uuid, request.txn
     cleared = home.ledger.state().cleared
     table = home.table(uuid)
-    recorded = None if txn is None else table.transaction_version(txn[0])
-    if txn is not None and recorded is not None and txn[1] <= recorded:
-        return _made_before(home, state.dataset_id, table.snapshot, txn)
+    known = _known_with(home, state, table.snapshot, txn)
+    if known is not None:
+        return known
     read = _ingest(home, kind, source, table.schema)
     operation = AddCommit(
         read.reader,
@@ -312,6 +312,27 @@ def _update(
     assert operation.commit is not None
     _require_not_purged(home, state.dataset_id)
     return operation.commit
+
+
+def made_with(home: Home, state: DatasetState, txn: tuple[str, int] | None) -> Commit | None:
+    """Return the commit that was made with a `txn`, or None.
+
+    Raises
+    ------
+    InvalidInputError
+        A later version of the application is recorded, but not this one; or its `Idempotency-Key`
+        belongs to another request.
+    """
+    return None if txn is None else _known_with(home, state, home.snapshot(state.uuid), txn)
+
+
+def _known_with(
+    home: Home, state: DatasetState, snapshot: Snapshot, txn: tuple[str, int] | None
+) -> Commit | None:
+    recorded = None if txn is None else snapshot.transaction_version(txn[0])
+    if txn is None or recorded is None or txn[1] > recorded:
+        return None
+    return _made_before(home, state.dataset_id, snapshot, txn)
 
 
 def _again_if_removed(source: Any, act: Callable[[], T]) -> T:
