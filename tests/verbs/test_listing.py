@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from txlog.commit.context import Context
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.local import LocalStore
-from txlog.verbs.listing import list_files
+from txlog.verbs.listing import _NO_BOUND, list_files
 from txlog.verbs.vacuum import VacuumRequest, vacuum
 
 NAMES = st.text("ab=0/_.", min_size=1, max_size=6).filter(
@@ -110,3 +111,26 @@ def test_a_large_table_is_listed_in_many_ranges(
     assert len(Ranged.asked) == 4
     assert [until for _, until in Ranged.asked[:-1]] == [after for after, _ in Ranged.asked[1:]]
     assert found.files.num_rows == table.files().num_rows
+
+
+def test_files_elsewhere_and_odd_names_divide_no_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = txlog.write(
+        tmp_path / "s", pa.table({"x": [*range(20)], "y": [0] * 20}), partition_by="x"
+    )
+    clone = source.clone(tmp_path / "t", shallow=True)
+    clone.append(pa.table({"x": [*range(20)], "y": [1] * 20}))
+    context, snapshot = opened(tmp_path / "t")
+    monkeypatch.setattr(Ranged, "asked", [])
+    with moved({"txlog.verbs.listing:_RANGE": 4, "txlog.verbs.listing:_SAMPLED": 1}):
+        found = list_files(context, snapshot)
+    assert len(Ranged.asked) > 2
+    assert all(after.startswith("x=") for after, _ in Ranged.asked[1:])
+    assert found.files.num_rows == 20
+
+
+@pytest.mark.parametrize("name", ["", "/a/b", "s3://b/c", "a//b", "a/./b", "../b", "a\x01"])
+def test_names_that_divide_no_listing(name: str) -> None:
+    odd = pc.match_substring_regex(pa.array([name, "x=1/part-0.parquet", "a.b/..c"]), _NO_BOUND)
+    assert odd.to_pylist() == [True, False, False]

@@ -164,10 +164,10 @@ class CloudStore(ServerStore):
     def list_pages(self, after: str, until: str | None) -> Iterator[list[ObjectInfo]]:
         """Yield the files of `list_tree` in parts, a request each."""
         for infos in self._pages("", after):
-            chosen = within(infos, after, until)
-            yield chosen
-            if len(chosen) < len(infos) and self.lists_ranges():
-                return
+            yield within(infos, after, until)
+            names = [info.name for info in infos]
+            if until is not None and names and names[-1] > until and names == sorted(names):
+                return  # Names ascend, so all later ones are above `until`, too.
 
     def lists_ranges(self) -> bool:
         """Return whether the store lists in order, from any name on.

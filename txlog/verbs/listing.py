@@ -55,6 +55,9 @@ _TEMPORARY = re.compile(
     r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
 )
 
+# Files elsewhere, as those of a shallow clone, and names at which some stores cannot begin.
+_NO_BOUND = r"^$|^/|^\w[\w+.-]*:|//|(^|/)\.{1,2}(/|$)|[[:cntrl:]]"
+
 _RANGE: Threshold = 20_000  # About how many files one range of names has.
 _SAMPLED: Threshold = 500  # Of so many files of the log, one may begin a range.
 _LISTED: Threshold = 1_000  # The number of listed files after which progress is shown.
@@ -115,9 +118,10 @@ def _bounds(store: Store, snapshot: Snapshot) -> list[str]:
     keys = fold_files(store, snapshot, Wanted(("path",)), sampled, distinct=False)
     texts = [part.cast(pa.string()) for part in keys]
     names = names_below(snapshot.root, pa.concat_arrays([*texts, arrow_array([], pa.string())]))
-    ascending = pc.unique(names.drop_null()).sort()
+    plain = names.filter(pc.invert(pc.match_substring_regex(names, _NO_BOUND)))
+    ascending = pc.unique(plain.drop_null()).sort()
     step = max(1, _RANGE // _SAMPLED)
-    return [name for name in ascending[step::step].to_pylist() if name]
+    return list(ascending[step::step].to_pylist())
 
 
 def _listed(store: Store, kinds: _Kinds, between: tuple[str, str | None]) -> Listing:
