@@ -27,6 +27,7 @@ from txlog.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from txlog.extend import Cache
+    from txlog.training.datasets.access import AccessError
     from txlog.training.datasets.dataset import Dataset
     from txlog.training.datasets.diff import Diff
     from txlog.training.datasets.folder import Datasets
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from txlog.training.loader.windows import Windows
     from txlog.training.service.app import create_app
     from txlog.training.service.auth import (
-        AccessError,
         Authenticator,
         Principal,
         TokenFile,
@@ -111,7 +111,7 @@ _DATASETS = {
     "register": "datasets.types",
 }
 _SERVICE = {
-    "AccessError": "service.auth",
+    "AccessError": "datasets.access",
     "Authenticator": "service.auth",
     "Principal": "service.auth",
     "RemoteDataset": "service.client",

@@ -105,7 +105,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "clean.py").write_text("def run(rows):\n    return rows\n")
     for words in ("create sets intents 1.csv --type TEXT_INTENT",
                   "update sets intents 2.csv --tag split=train",
-                  "branch sets intents draft",
+                  "branch sets intents trial",
                   "create sets old 2.csv --type TEXT_INTENT", "delete sets old",
                   "on-commit sets intents --run clean.py --into lengths"):  # fmt: skip
         command, root, *rest = words.split()

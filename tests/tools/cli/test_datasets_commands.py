@@ -68,6 +68,12 @@ def test_who_did_it_and_who_may(shell: Shell, tmp_path: Path) -> None:
     assert access == {"owner": "bob", "readers": ["ann"], "writers": []}
     assert shell.json("show", "intents")["access"] == access
     assert "ann" in shell("share", "intents", "--reader", "ann", "--no-writer")
+    assert shell.json("share", "intents") == access  # Without options it changes nothing.
+    for words in (("--reader", "x", "--no-reader"), ("--all", "--reader", "x")):
+        assert "not both" in shell("share", "intents", *words, code=2)
+    assert shell.json("show", "intents")["access"] == access
+    assert shell.json("share", "other", "--all", "--no-writer")["readers"] is None
+    assert shell.json("share", "other", "--all")["writers"] is None
     changes = shell.json("audit", "--dataset", "intents")
     assert [one["action"] for one in changes] == ["committed", "created", "shared"]
     assert orjson.loads(changes[-1]["details"]) == access

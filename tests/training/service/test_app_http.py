@@ -36,7 +36,9 @@ from txlog.training import (
     create_server,
     serve,
 )
+from txlog.training.datasets.access import inherited
 from txlog.training.datasets.home import os_user
+from txlog.training.datasets.program import Program
 from txlog.training.service.auth import digest_of, parse_tokens
 from txlog.training.service.parts import range_of
 
@@ -341,7 +343,91 @@ def test_a_data_set_of_somebody_else_is_refused_at_each_door(
             call("GetDatasetSummary", dataset_id="2")
     plain = within(create_app(catalog))  # Without tokens nobody is refused.
     assert plain.get("/v1/datasets/hers").status_code == 200
-    assert plain.put("/v1/datasets/hers/access", json={"readers": None}).status_code == 422
+    assert plain.put("/v1/datasets/hers/access", json={"reader": None}).status_code == 422
+
+
+@pytest.mark.spec("DST-67")
+def test_what_share_does_not_name_stays(catalog: Datasets, tmp_path: Path) -> None:
+    rights: dict[str, Any] = dict.fromkeys(("ann", "bob"), ("write", None))
+    known = tokens(tmp_path, root=("admin", None), **rights)
+    local = catalog.acting_as("ann").create("hers", "TEXT_INTENT", "in/1.csv")
+    with http_client(catalog, "token of root", authenticator=known) as root:
+        remote = root.dataset("hers")
+        for one in (local, remote):
+            one.share(readers=["tom"], writers=[])
+            assert one.share(owner="eve") == Access("eve", ("tom",), ())
+            assert one.share() == one.access == Access("eve", ("tom",), ())
+            assert one.share(writers=["bob"]) == Access("eve", ("tom",), ("bob",))
+            assert one.share(readers=None, writers=None, owner="ann") == Access("ann")
+    # The rule is asked of the state that the event changes: an owner who was replaced meanwhile
+    # takes nothing back.
+    hers = catalog.acting_as("ann", limited=True).dataset("hers")
+    record = hers._home.record
+
+    def late(command: Any) -> Any:
+        local.share(readers=[], owner="bob")
+        return record(command)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hers._home, "record", late)
+        with pytest.raises(AccessError, match=r"'ann' may not say who .* belongs to 'bob'"):
+            hers.share(readers=None)
+    assert local.access == Access("bob", ())
+
+
+@pytest.mark.spec("DST-67")
+def test_names_of_data_sets_of_others_stay_untold(catalog: Datasets, tmp_path: Path) -> None:
+    known = tokens(
+        tmp_path, ann=("write", None), eve=("write", None), root=("admin", None), tom=("read", None)
+    )
+    (tmp_path / "copy.py").write_text("def run(rows):\n    return rows\n")
+    client = within(create_app(catalog, known, programs=["copy.py"]))
+
+    def ask(who: str, method: str, path: str, **options: Any) -> Any:
+        headers = bearer(who) | options.pop("headers", {})
+        return client.request(method, f"/v1/{path}", headers=headers, **options)
+
+    made = {"name": "lent", "type": "TEXT_INTENT", "source": "in/1.csv"}
+    key = {"Idempotency-Key": "1"}
+    assert ask("eve", "POST", "datasets", json=made, headers=key).status_code == 201
+    private = {"owner": "ann", "readers": [], "writers": []}
+    assert ask("root", "PUT", "datasets/lent/access", json=private).status_code == 200
+    step = {"input": "intents", "run": "copy.py", "into": "lent", "name": "x"}
+    assert ask("ann", "POST", "steps", json=step).status_code == 201
+    chained = {"input": "later", "run": "copy.py", "into": "last"}
+    first = {"input": "intents", "run": "copy.py", "into": "later"}
+    assert ask("ann", "POST", "steps", json=first).status_code == 201
+    assert ask("ann", "POST", "steps", json=chained).status_code == 201
+    assert ask("ann", "DELETE", "steps/x").status_code == 204
+    # A retried request is refused, as any other one.
+    assert ask("eve", "POST", "datasets", json=made, headers=key).status_code == 403
+    for wanted, status in (("none", 404), ("99", 404), ("2", 403)):
+        for who in ("eve", "tom"):
+            answer = ask(who, "GET", f"datasets/{wanted}")
+            assert answer.status_code == status
+            assert "lent" not in answer.text
+    assert "lent (2)" in ask("root", "GET", "datasets/none").text
+    with grpc_stub(catalog, known, "token of eve") as call:
+        with pytest.raises(Exception, match="NOT_FOUND") as caught:
+            call("GetDatasetSummary", dataset_id="99")
+        assert "lent" not in str(caught.value)
+    for who, sees in (("eve", False), ("tom", False), ("ann", True), ("root", True)):
+        assert ("lent" in ask(who, "GET", "audit").text) == sees
+        steps = [one["name"] for one in ask(who, "GET", "steps").json()["steps"]]
+        assert steps == (["later", "last"] if sees else ["later"])
+        added = [
+            one["dataset"]
+            for one in ask(who, "GET", "audit").json()["changes"]
+            if one["action"] == "step_added"
+        ]
+        assert added == (["intents", "intents", "later"] if sees else ["intents"])
+    # A private data set closes lineage, until nothing of it is left.
+    lineage = "datasets/intents/commits/1/lineage"
+    assert ask("eve", "GET", lineage).status_code == 403
+    catalog.dataset("lent").delete()
+    assert ask("eve", "GET", lineage).status_code == 403
+    catalog.dataset(2).purge(confirm="lent")
+    assert ask("eve", "GET", lineage).status_code == 200
 
 
 @pytest.mark.spec("DST-68")
@@ -392,6 +478,132 @@ def test_steps_over_http_run_only_programs_that_the_server_names(
         "/v1/steps", json={"input": "intents", "run": "copy.py", "into": "x"}
     )
     assert refused.status_code == 403  # Without a list of programs, there are none.
+
+
+@pytest.fixture
+def pipeline(catalog: Datasets, tmp_path: Path) -> Callable[..., Any]:
+    (tmp_path / "copy.py").write_text("def run(rows):\n    return rows\n")
+    rights: dict[str, Any] = dict.fromkeys(("ann", "bob", "eve"), ("write", None))
+    known = tokens(tmp_path, root=("admin", None), tom=("read", None), **rights)
+    client = within(create_app(catalog, known, programs=["copy.py"]))
+
+    def ask(who: str, method: str, path: str, **body: Any) -> Any:
+        json = body or None
+        return client.request(method, f"/v1/{path}", headers=bearer(who), json=json)
+
+    return ask
+
+
+def make(ask: Callable[..., Any], who: str, name: str, **access: Any) -> Any:
+    made = ask(who, "POST", "datasets", name=name, type="TEXT_INTENT", source="in/1.csv")
+    assert made.status_code == 201, made.text
+    if access:
+        assert ask(who, "PUT", f"datasets/{name}/access", **access).status_code == 200
+    return made.json()
+
+
+def add(ask: Callable[..., Any], who: str, given: str, into: str, **more: Any) -> int:
+    options = {"run": "copy.py", "type": "TEXT_INTENT", **more}
+    status: int = ask(who, "POST", "steps", input=given, into=into, **options).status_code
+    return status
+
+
+PRIVATE: dict[str, Any] = {"readers": [], "writers": []}
+
+
+@pytest.mark.spec("DST-68", "DST-69")
+def test_steps_use_only_what_their_user_may_use(
+    catalog: Datasets, pipeline: Callable[..., Any], tmp_path: Path
+) -> None:
+    ask = pipeline
+    secret = make(ask, "bob", "secret", **PRIVATE)
+    for wanted in ("secret", secret["uuid"], str(secret["dataset_id"])):
+        assert add(ask, "eve", wanted, "loot") == 403
+    hers = catalog.acting_as("eve", limited=True)
+    with pytest.raises(AccessError, match="'eve' may not read"):  # Also if nothing asked before.
+        hers.on_commit("secret", run="copy.py", into="loot")
+    # Who may no longer read the input, or change the result, gets no more rows.
+    make(ask, "bob", "lent")
+    assert add(ask, "ann", "lent", "copy") == 201
+    assert add(ask, "eve", "lent", "payroll", rows="all") == 201
+    ask("bob", "PUT", "datasets/lent/access", readers=["eve"])
+    make(ask, "bob", "payroll", **PRIVATE)
+    # Nor does a step add to a data set that something else made under the name of its result.
+    assert add(ask, "bob", "secret", "out") == 201
+    make(ask, "eve", "out")
+    assert catalog.run_steps(folder=tmp_path) == []
+    told = {one.name: one for one in catalog.steps()}
+    assert {one.state for one in told.values()} == {"STOPPED"}
+    assert {name: one.error.code for name, one in told.items() if one.error} == {
+        "copy": "access-denied", "payroll": "already-exists", "out": "already-exists",
+    }  # fmt: skip
+    assert [one.commit_id for one in catalog.dataset("payroll").commits()] == [1]
+    ask("bob", "PUT", "datasets/lent/access", readers=None)
+    assert [run.step for run in catalog.run_steps(folder=tmp_path)] == ["copy"]
+    # The user may lose the right to change what the step made, or lose it during a run.
+    copy = catalog.dataset("copy")
+    copy.share(owner="bob", writers=[])
+    catalog.dataset("lent").update("in/1.csv")
+    assert catalog.run_steps(folder=tmp_path) == []
+    copy.share(owner="ann")
+    before = Program.run
+
+    def late(*of: Any) -> Any:
+        catalog.dataset("lent").share(readers=[])
+        return before(*of)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Program, "run", late)
+        (run,) = catalog.run_steps(folder=tmp_path)
+    assert (run.state, run.error and run.error.code) == ("FAILED", "access-denied")
+    assert len(copy.commits()) == 1
+
+
+@pytest.mark.spec("DST-68", "DST-69")
+def test_what_a_step_makes_and_tells_is_for_those_who_read_its_input(
+    catalog: Datasets, pipeline: Callable[..., Any], tmp_path: Path
+) -> None:
+    ask = pipeline
+    make(ask, "bob", "raw", readers=["tom"], writers=["ann"])
+    assert add(ask, "ann", "raw", "clean") == 201
+    (run,) = catalog.run_steps(folder=tmp_path)
+    assert run.state == "DONE"
+    clean = catalog.dataset("clean")
+    assert clean.access == Access("ann", ("bob", "tom"), ())
+    assert ask("eve", "GET", "datasets/clean").status_code == 403
+    assert ask("ann", "PUT", "datasets/clean/access", readers=["tom"]).status_code == 200
+    (tmp_path / "copy.py").write_text("def run(rows):\n    raise ValueError('row 7 of x')\n")
+    catalog.dataset("raw").update("in/1.csv")
+    catalog.run_steps(folder=tmp_path)
+    for who, is_told in (("ann", True), ("root", True), ("tom", False)):
+        (step,) = ask(who, "GET", "steps").json()["steps"]
+        assert step["state"] == "FAILED"
+        assert ("row 7 of x" in step["error"]["text"]) == is_told
+    catalog.dataset("raw").share(writers=[])  # She added it, but the rows are no longer for her.
+    assert ask("ann", "GET", "steps").json()["steps"][0]["state"] == "STOPPED"
+    assert "row 7" not in ask("ann", "GET", "steps").text
+    for who in ("eve", "bob"):
+        assert ask(who, "GET", "steps").json()["steps"] == []
+        assert ask(who, "DELETE", "steps/clean").status_code == 404
+    assert ask("tom", "DELETE", "steps/clean").status_code == 403
+    clean.delete()  # Her step can still be removed, and its name used again.
+    assert ask("ann", "DELETE", "steps/clean").status_code == 204
+    clean.purge(confirm="clean")
+    catalog.dataset("raw").share(writers=["ann"])
+    assert add(ask, "ann", "raw", "clean") == 201
+
+
+@pytest.mark.spec("DST-69")
+@given(readers=LISTS, writers=LISTS, of=st.sampled_from(NAMES), adder=st.sampled_from(NAMES))
+def test_nobody_reads_a_result_who_may_not_read_the_input(
+    readers: Any, writers: Any, of: str, adder: str
+) -> None:
+    lists = (None if names is None else tuple(names) for names in (readers, writers))
+    given_ = Access(of, *lists)
+    made = inherited(adder, given_)
+    for who in NAMES:
+        assert made.may_read(who) == (given_.may_read(who) or who == adder)
+        assert made.may_write(who) == (who == adder or given_ == Access(of))
 
 
 CHUNKS = "txlog.training.datasets.formats.streamed:_CHUNK_BYTES"

@@ -315,15 +315,23 @@ def share(
     no_writer: Annotated[
         bool, typer.Option("--no-writer", help="Nobody else may change it.")
     ] = False,
+    everybody: Annotated[
+        bool,
+        typer.Option("--all", help="All tokens may use it; other options limit who changes it."),
+    ] = False,
     owner: Annotated[str | None, typer.Option(help="The new owner.")] = None,
     json: Json = False,
 ) -> None:
-    """Say whose tokens may use a data set at a service. Default: all of them."""
-    access = _dataset(root, name).share(
-        readers=reader or ([] if no_reader else None),
-        writers=writer or ([] if no_writer else None),
-        owner=owner,
-    )
+    """Say whose tokens may use a data set at a service. Without options: show who may."""
+    if everybody and (reader or no_reader):
+        raise typer.BadParameter("give --all or readers, not both", param_hint="--all")
+    given = {
+        **_users("reader", reader, no_reader, everybody),
+        **_users("writer", writer, no_writer, everybody),
+        **({} if owner is None else {"owner": owner}),
+    }
+    found = _dataset(root, name)
+    access = found.share(**given) if given else found.access
     if json:
         print_json(asdict(access))
         return
@@ -568,6 +576,17 @@ def token(
 
 
 # Arguments -----------------------------------------------------------------------------------
+
+
+def _users(option: str, given: list[str] | None, nobody: bool, everybody: bool) -> dict[str, Any]:
+    """Return an argument of `Dataset.share`, if the options name users; None: everybody."""
+    if given and nobody:
+        raise typer.BadParameter(
+            f"give --{option} or --no-{option}, not both", param_hint=f"--{option}"
+        )
+    if given or nobody or everybody:
+        return {f"{option}s": given or ([] if nobody else None)}
+    return {}
 
 
 def _datasets(root: str) -> Datasets:

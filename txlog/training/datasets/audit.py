@@ -49,7 +49,8 @@ def _events(home: Home) -> Iterator[dict[str, Any]]:
         body, name = event.body, names.get(event.body.get("id", 0))
         if "step" in body:
             step = state.steps[body["step"]]
-            body, name = {**body, "id": step.input_id, "name": step.name}, step.input
+            facts = {"id": step.input_id, "into": step.into, "name": step.name}
+            body, name = {**body, **facts}, step.input
         details = {name: value for name, value in body.items() if name not in _COLUMNS}
         yield {
             "time": event.at_ms * 1000,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
+from txlog.training.datasets.access import UNCHANGED, Unchanged, Users, inherited, refused
 from txlog.training.datasets.branch_state import (
     EndBranch,
     MakeBranch,
@@ -48,6 +49,8 @@ class Create:
     description: str | None = None
     txn: tuple[str, int] | None = None
     cleared: int | None = None
+    owner: str | None = None  # None: the user of the event.
+    result_of: int | None = None  # The input of a step, whose readers may read it, too.
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,13 @@ class Tag:
 
 @dataclass(frozen=True)
 class Share:
-    """Say who may use a data set at a service."""
+    """Say who may use a data set at a service. What is not given stays as it is."""
 
     dataset_id: int
-    access: Access
+    owner: str | None = None
+    readers: Users | Unchanged = UNCHANGED
+    writers: Users | Unchanged = UNCHANGED
+    only: str | None = None  # The user who must own it when this is decided; None: anybody.
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,8 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
     ------
     NotFoundError
         The data set or the training set does not exist.
+    AccessError
+        The user does not own the data set, or may not use those of a step.
     AlreadyExistsError
         The name is taken.
     CommitConflictError
@@ -174,6 +182,8 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
         case Clear():
             return "cleared", {}
         case AddStep() | RemoveStep() | ClaimStep() | FinishStep():
+            if isinstance(command, AddStep):
+                _require_step(state, command)
             return decide_step(state.steps, command, now_ms)
 
 
@@ -224,7 +234,7 @@ def _created(state: LedgerState, command: Create) -> Decided | None:
             reason="contents were removed from the folder while the data set was made",
             remedy="Check whether its contents exist, and try again",
         )
-    return "created", {
+    body: dict[str, Any] = {
         "description": command.description,
         "id": len(state.datasets) + 1,
         "name": command.name,
@@ -232,6 +242,10 @@ def _created(state: LedgerState, command: Create) -> Decided | None:
         "type": command.type,
         "uuid": command.uuid,
     }
+    if command.result_of is not None:
+        given = state.dataset(command.result_of).access
+        body["access"] = _access_body(inherited(command.owner, given))
+    return "created", body
 
 
 def _marked(state: LedgerState, command: Mark) -> Decided | None:
@@ -268,14 +282,37 @@ def _tagged(state: LedgerState, command: Tag) -> Decided | None:
 
 
 def _shared(state: LedgerState, command: Share) -> Decided | None:
-    dataset, access = state.dataset(command.dataset_id), command.access
-    if dataset.access == access:
+    dataset = state.dataset(command.dataset_id)
+    known = dataset.access
+    if command.only is not None and command.only != known.owner:
+        raise refused(command.only, "say who may use", dataset.name, known.owner)
+    access = Access(
+        known.owner if command.owner is None else command.owner,
+        known.readers if isinstance(command.readers, Unchanged) else command.readers,
+        known.writers if isinstance(command.writers, Unchanged) else command.writers,
+    )
+    if access == known:
         return None
+    return "shared", {"id": dataset.dataset_id, **_access_body(access)}
+
+
+def _access_body(access: Access) -> dict[str, Any]:
     readers, writers = (
         None if names is None else list(names) for names in (access.readers, access.writers)
     )
-    facts = {"owner": access.owner, "readers": readers, "writers": writers}
-    return "shared", {"id": dataset.dataset_id, **facts}
+    return {"owner": access.owner, "readers": readers, "writers": writers}
+
+
+def _require_step(state: LedgerState, command: AddStep) -> None:
+    """Raise unless the user may read the input and change the result, if they exist."""
+    user = command.limited_to
+    for number, what in ((command.input_id, "read"), (command.into_id, "change")):
+        if user is None or number is None:
+            continue
+        one = state.dataset(number)
+        may = one.access.may_read if what == "read" else one.access.may_write
+        if not may(user):
+            raise refused(user, what, one.name, one.access.owner)
 
 
 def _asked(state: LedgerState, command: Ask) -> Decided | None:

@@ -18,6 +18,7 @@ from txlog.base.errors import (
 )
 from txlog.base.moments import require_duration
 from txlog.extend import SchemaMode, require_app_version
+from txlog.training.datasets.access import UNCHANGED, Unchanged
 from txlog.training.datasets.branch_state import (
     EndBranch,
     MakeBranch,
@@ -95,11 +96,13 @@ class Dataset:
     def share(
         self,
         *,
-        readers: Sequence[str] | None = None,
-        writers: Sequence[str] | None = None,
+        readers: Sequence[str] | Unchanged | None = UNCHANGED,
+        writers: Sequence[str] | Unchanged | None = UNCHANGED,
         owner: str | None = None,
     ) -> Access:
         """Say whose tokens may use it at a service, and return this.
+
+        What is not given stays as it is.
 
         It limits the service alone: who can read the folder can read all that is in it.
 
@@ -117,19 +120,23 @@ class Dataset:
 
         Raises
         ------
+        AccessError
+            At a service: the sender does not own it any more.
         InvalidInputError, InvalidTypeError
             A name is none, or an argument is no list.
         NotFoundError
             The data set is deleted.
         """
-        known = self._require_live().access
-        access = Access(
-            known.owner if owner is None else require_user(owner),
-            require_users("readers", readers),
-            require_users("writers", writers),
+        self._require_live()
+        who = self._home.who
+        command = Share(
+            self.dataset_id,
+            None if owner is None else require_user(owner),
+            readers if isinstance(readers, Unchanged) else require_users("readers", readers),
+            writers if isinstance(writers, Unchanged) else require_users("writers", writers),
+            only=who.user if who.is_limited else None,
         )
-        self._home.record(Share(self.dataset_id, access))
-        return access
+        return self._home.record(command).datasets[self.dataset_id].access
 
     # Commits --------------------------------------------------------------------------------
 

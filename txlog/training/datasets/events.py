@@ -217,7 +217,9 @@ def _new_dataset(event: Event) -> DatasetState:
         description=body["description"],
         created_ms=event.at_ms,
         txn=None if txn is None else (txn[0], txn[1]),
-        access=Access(owner if isinstance(owner := body.get("user"), str) else None),
+        access=access_of(body["access"])
+        if "access" in body
+        else Access(owner if isinstance(owner := body.get("user"), str) else None),
     )
 
 
@@ -258,7 +260,7 @@ def _next_dataset(dataset: DatasetState, event: Event) -> DatasetState:
 
 
 def access_of(body: Mapping[str, Any]) -> Access:
-    """Return who may use a data set, of the body of `shared`."""
+    """Return who may use a data set, of the body of `shared`, or of `access` of `created`."""
     readers, writers = (
         None if names is None else tuple(names) for names in (body["readers"], body["writers"])
     )

@@ -114,11 +114,19 @@ class Datasets:
         """The folder, as an absolute path or a URI."""
         return self._home.root
 
-    def acting_as(self, user: str | None, client: str | None = None) -> Datasets:
+    def acting_as(
+        self, user: str | None, client: str | None = None, *, limited: bool = False
+    ) -> Datasets:
         """Return the same data sets for another user, as a server does for each request.
 
         Changes by the returned object are recorded with this user and client. None keeps those of
         this object: the user of the operating system, and txlog.
+
+        Parameters
+        ----------
+        limited
+            The owners of data sets decide whom this user lets use them (`Dataset.share`), and what
+            the steps do that this user adds (`on_commit`). The server checks all other rights.
 
         Raises
         ------
@@ -129,7 +137,8 @@ class Datasets:
             require_user(user)
         if client is not None:
             self._home.limits.require_text("client", client)
-        return Datasets._of(self._home.acting(Who(user, client)))
+        require_flags(limited=limited)
+        return Datasets._of(self._home.acting(Who(user, client, limited)))
 
     def audit(self) -> pa.Table:
         """Return a row for each change: who made it, and when. The rows are ordered by time.
@@ -144,14 +153,19 @@ class Datasets:
         """
         return audit_of(self._home)
 
-    def access(self) -> Mapping[int, tuple[str, Access]]:
+    def access(self, *, purged: bool = True) -> Mapping[int, tuple[str, Access]]:
         """Return the name of each data set and who may use it at a service, by number.
 
-        Deleted and purged data sets are included.
+        Parameters
+        ----------
+        purged
+            Also return data sets that are purged as a whole. Deleted ones are always returned.
         """
+        require_flags(purged=purged)
         return {
             number: (one.name, one.access)
             for number, one in self._home.ledger.state().datasets.items()
+            if purged or not one.purged
         }
 
     def create(
@@ -308,7 +322,9 @@ class Datasets:
             standard input and writes one to the file in its environment variable `TXLOG_OUTPUT`.
             Both run in a process of their own, in the folder that `run_steps` is given.
         into
-            The data set that it makes. If there is none of this name, the first run creates it.
+            The data set that it makes. If there is none of this name, the first run creates it, for
+            the user who added the step and for those who may read the input. If another data set
+            gets the name before that, the step stops.
         rows
             `new`: the program gets the rows of one commit, and its rows are added. `all`: it gets
             the rows of all commits that are not hidden, and its rows replace the earlier ones, as

@@ -80,6 +80,7 @@ class Home:
         other.who = Who(
             self.who.user if who.user is None else who.user,
             self.who.client if who.client is None else who.client,
+            who.is_limited,
         )
         return other
 

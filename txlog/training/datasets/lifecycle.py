@@ -161,11 +161,14 @@ def create_dataset(
     name: str,
     description: str | None,
     txn: tuple[str, int] | None,
+    owner: str | None = None,
+    result_of: int | None = None,
 ) -> DatasetState:
     """Create a data set, or return the one that was made with the same `txn`."""
+    command = Create("", name, kind.name, description, txn, owner=owner, result_of=result_of)
 
     def made() -> DatasetState:
-        return _create(home, kind, request, source, Create("", name, kind.name, description, txn))
+        return _create(home, kind, request, source, command)
 
     return _again_if_removed(source, made)
 

@@ -55,6 +55,8 @@ class StepState:
     run: str | tuple[str, ...]
     rows: Rows
     removed: bool = False
+    user: str | None = None  # Who added it, and owns the data set that it makes.
+    limited_to: str | None = None  # Each run needs the access of this user; None: of nobody.
     done: int = 0  # The last commit of the input for which it has run.
     last: RunState | None = None
 
@@ -82,6 +84,7 @@ class AddStep:
     type: str
     run: str | tuple[str, ...]
     rows: Rows
+    limited_to: str | None = None  # The user whose access each run needs.
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,8 @@ def next_steps(
             run=run if isinstance(run, str) else tuple(run),
             rows=body["rows"],
             done=body["done"],
+            user=body.get("user"),
+            limited_to=body.get("limited_to"),
         )
         return {**steps, number: made}
     known = steps[number]
@@ -213,7 +218,9 @@ def _added(steps: Steps, command: AddStep) -> tuple[str, dict[str, Any]] | None:
         if (one.input_id, one.into_id) == (command.input_id, command.into_id)
         and None not in (command.input_id, command.into_id)
     ]
+    limited = {} if command.limited_to is None else {"limited_to": command.limited_to}
     return "step_added", {
+        **limited,
         "done": max(before, default=0),
         "input": command.input,
         "input_id": command.input_id,

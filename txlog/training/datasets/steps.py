@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.base.errors import AlreadyExistsError, InvalidInputError, NotFoundError, TxlogError
 from txlog.extend import SchemaMode
+from txlog.training.datasets.access import refused
 from txlog.training.datasets.branch_state import spared
 from txlog.training.datasets.commits import COMMIT_ID, commit_with_txn, read_rows
 from txlog.training.datasets.events import DatasetState, LedgerState, printable
@@ -61,7 +62,10 @@ class Step:
     done: int  # The last commit of the input for which it has run; 0 if there is none.
     waiting: tuple[int, ...]  # The commits of the input for which it has yet to run.
     attempt: int  # How often it was tried for the current or last commit.
-    error: Failure | None  # Why it failed, or why it stopped: a data set is deleted.
+    error: Failure | None  # Why it failed; or why it stopped, such as a deleted data set.
+    user: str | None = None  # Who added it.
+    input_id: int | None = None  # The number of the input; None while there is none.
+    into_id: int | None = None  # The number of the result; None before the first run.
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,14 @@ class Run:
     made: Commit | None  # None if it failed, or made no rows.
     error: Failure | None
     log: str  # The end of what the program printed.
+
+
+class _StoppedError(Exception):
+    """A step was stopped while its program ran."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
 
 
 def add_step(
@@ -98,7 +110,9 @@ def add_step(
     target = state.live(into)
     into_id = None if target is None else target.dataset_id
     made_as = kind.name if target is None else target.type
-    command = AddStep(name, str(given), input_id, into, into_id, made_as, required_run(run), rows)
+    limited_to = home.who.user if home.who.is_limited else None
+    program = required_run(run)
+    command = AddStep(name, str(given), input_id, into, into_id, made_as, program, rows, limited_to)
     return step_of(home.record(command), name)
 
 
@@ -154,12 +168,20 @@ def describe(home: Home, state: LedgerState, step: StepState) -> Step:
         waiting=due,
         attempt=0 if last is None else last.attempt,
         error=stopped or (last.error if last is not None and shown == "FAILED" else None),
+        user=step.user,
+        input_id=_given(state, step),
+        into_id=_into(state, step),
     )
 
 
 def _stopped(state: LedgerState, step: StepState) -> Failure | None:
-    """Return why a step cannot run: one of its data sets is deleted; None if it can."""
-    for number in (_given(state, step), _into(state, step)):
+    """Return why a step cannot run, or None if it can.
+
+    One of its data sets is deleted, or something else made its result, or the user who added it may
+    no longer use them (DST-69).
+    """
+    given, into = _given(state, step), _into(state, step)
+    for number in (given, into):
         one = None if number is None else state.datasets[number]
         if one is not None and one.purged:
             text = f"the data set {one.name!r} ({number}) is purged. Remove the step"
@@ -169,6 +191,22 @@ def _stopped(state: LedgerState, step: StepState) -> Failure | None:
                 f"the data set {one.name!r} ({number}) is deleted. Undelete it, or remove the step"
             )
             return Failure("not-found", text)
+    other = state.live(step.into) if into is None else None
+    if other is not None:
+        text = (
+            f"the step did not make the data set {other.name!r} ({other.dataset_id}), which has "
+            "the name of its result. Remove the step; add it again to add to that data set"
+        )
+        return Failure(AlreadyExistsError.code, text)
+    user = step.limited_to
+    for number, what in ((given, "read"), (into, "change")):
+        if user is None or number is None:
+            continue
+        one = state.datasets[number]
+        if not (one.access.may_read if what == "read" else one.access.may_write)(user):
+            error = refused(user, what, one.name, one.access.owner)
+            text = f"{error.reason}. The step was added by {user!r}. {error.remedy}"
+            return Failure(error.code, text)
     return None
 
 
@@ -299,11 +337,24 @@ def _made(
         replaces=replaced,
     )
     request = replace(request, spares=tuple(sorted({*spares})))
-    if home.ledger.state().steps[step.step_id].removed:
+    now = home.ledger.state()
+    if now.steps[step.step_id].removed:
         raise TakenOverError
+    if (stopped := _stopped(now, step)) is not None:
+        raise _StoppedError(stopped)
     kind = type_of(step.type if into_id is None else state.dataset(into_id).type)
     if into_id is None:
-        found = create_dataset(home, kind, request, rows, name=step.into, description=None, txn=txn)
+        found = create_dataset(
+            home,
+            kind,
+            request,
+            rows,
+            name=step.into,
+            description=None,
+            txn=txn,
+            owner=step.user or home.who.user,
+            result_of=input_id,
+        )
         return found.dataset_id, home.commits(found)[0]
     mode: SchemaMode = "merge" if kind.ingestion is None else None
     return into_id, update(home, state.dataset(into_id), kind, request, rows, mode)
@@ -326,6 +377,8 @@ def _results_of(
 
 def _failure_of(error: Exception) -> Failure:
     """Return an error for the ledger, with its text: who runs programs may read their errors."""
+    if isinstance(error, _StoppedError):
+        return error.failure
     found = failure_of(error)
     if found.code != "failed":
         return found
@@ -341,12 +394,12 @@ def _apps(state: LedgerState, step: StepState) -> Iterator[str]:
 
 
 def _into(state: LedgerState, step: StepState) -> int | None:
-    """Return the data set of a step: a run that broke off may have made it, or somebody else."""
+    """Return the data set of a step, also if a run broke off after it made the data set."""
     if step.into_id is not None:
         return step.into_id
     app = f"{APP}{step.step_id}"
     made = (one for one in state.datasets.values() if one.txn and one.txn[0] == app)
-    found = next(made, None) or state.live(step.into)
+    found = next(made, None)
     return None if found is None else found.dataset_id
 
 

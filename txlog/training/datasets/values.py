@@ -52,6 +52,7 @@ class Who:
 
     user: str | None = None
     client: str | None = None
+    is_limited: bool = False  # The owners of data sets decide what the user may do (DST-67).
 
     def to_json(self) -> dict[str, str]:
         """Return the known facts."""

@@ -24,6 +24,7 @@ from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.base.texts import number_or_name
 from txlog.base.version import __version__
+from txlog.training.datasets.access import AccessError
 from txlog.training.datasets.events import printable
 from txlog.training.datasets.folder import Datasets
 from txlog.training.datasets.formats import STREAMED
@@ -34,11 +35,9 @@ from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import ONE_REQUEST, Access, Commit, Part, Summary
 from txlog.training.service.answers import bounded, on_error, on_fault, on_http, on_invalid
 from txlog.training.service.auth import (
-    AccessError,
     Authenticator,
     Everybody,
     Principal,
-    Right,
     require_guarded,
 )
 from txlog.training.service.models import (
@@ -209,19 +208,17 @@ def _add_datasets(app: FastAPI) -> None:
     def create(body: CreateRequest, datasets: Served, who: Known, key: Key = None) -> Summary:
         """Create a data set, with a first commit if there is a source."""
         who.require_create(body.name)
-        return (
-            who.acting(datasets)
-            .create(
-                body.name,
-                body.type,
-                body.source,
-                description=body.description,
-                message=body.message,
-                txn=_txn(who, key, body),
-                **body.arguments(),
-            )
-            .summary()
+        made = who.acting(datasets).create(
+            body.name,
+            body.type,
+            body.source,
+            description=body.description,
+            message=body.message,
+            txn=_txn(who, key, body),
+            **body.arguments(),
         )
+        # With a key it may be one that others changed, or took over, since the first request.
+        return who.dataset(datasets, str(made.dataset_id), "read").summary()
 
     @app.get("/v1/datasets")
     def list_datasets(
@@ -238,10 +235,11 @@ def _add_datasets(app: FastAPI) -> None:
 
     @app.put("/v1/datasets/{dataset}/access")
     def share(dataset: DatasetPath, body: ShareRequest, datasets: Served, who: Known) -> Access:
-        """Say whose tokens may use a data set; null: all. Its owner and `admin` may."""
-        found = who.dataset(datasets, dataset, "write")
-        who.require_share(found)
-        return found.share(readers=body.readers, writers=body.writers, owner=body.owner)
+        """Say whose tokens may use a data set; null: all. Its owner and `admin` may.
+
+        A list that the body does not have stays as it is.
+        """
+        return who.dataset(datasets, dataset, "write").share(**body.given())
 
     @app.get("/v1/datasets/{dataset}")
     def summary(dataset: DatasetPath, datasets: Served, who: Known) -> Summary:
@@ -318,7 +316,8 @@ def _add_commits(app: FastAPI) -> None:
 
         It covers all data sets, so a token that may not read all of them is refused.
         """
-        if len(who.seen(datasets)) < len(datasets.access()):
+        known = datasets.access(purged=False).values()  # Of a purged one it knows nothing.
+        if not all(who.may_see(*one) for one in known):
             raise AccessError(
                 is_known=True,
                 reason="lineage covers all data sets, and the token is not for all of them",
@@ -472,14 +471,13 @@ def _add_steps(app: FastAPI, programs: Sequence[str | tuple[str, ...]]) -> None:
     def steps(datasets: Served, who: Known) -> StepsModel:
         """Return the steps of data sets that the sender may read, with what they did last."""
         who.require("read")
-        found = [one for one in datasets.steps() if who.sees(datasets, one.input, one.into)]
-        return StepsModel(steps=found)
+        return StepsModel(steps=[*who.steps(datasets)])
 
     @app.post("/v1/steps", status_code=201)
     def on_commit(body: StepRequest, datasets: Served, who: Known) -> Step:
         """Add a step with a program that the server allows; `run-steps` runs it."""
-        _require_for_step(who, datasets, body.input, "read")
-        _require_for_step(who, datasets, body.into, "write")
+        given = who.for_step(datasets, body.input, "read")
+        who.for_step(datasets, body.into, "write")
         run = _program(body.run)
         if run not in programs:
             raise AccessError(
@@ -488,7 +486,7 @@ def _add_steps(app: FastAPI, programs: Sequence[str | tuple[str, ...]]) -> None:
                 remedy="Let its operator name the program: --program",
             )
         return who.acting(datasets).on_commit(
-            number_or_name(body.input),
+            given,
             run=run,
             into=body.into,
             rows=body.rows,
@@ -500,24 +498,14 @@ def _add_steps(app: FastAPI, programs: Sequence[str | tuple[str, ...]]) -> None:
     def remove_step(name: str, datasets: Served, who: Known) -> None:
         """Remove a step; the data set that it made stays."""
         who.require("write")
-        found = next((one for one in datasets.steps() if one.name == name), None)
-        if found is not None and who.sees(datasets, found.input, found.into):
-            _require_for_step(who, datasets, found.into, "write")
+        found = next((one for one in who.steps(datasets) if one.name == name), None)
+        if found is not None:
+            who.require_remove(datasets, found)
             who.acting(datasets).remove_step(name)
             return
         raise NotFoundError(
             reason=f"there is no step {name[:100]!r}, or the token does not allow it"
         )
-
-
-def _require_for_step(who: Principal, datasets: Datasets, name: str, right: Right) -> None:
-    """Raise unless the sender may use a data set of a step, which a run may have yet to make."""
-    who.require("write")
-    known = {one for one, _ in datasets.access().values()}
-    if name in known or isinstance(number_or_name(name), int):
-        who.dataset(datasets, name, right)
-    else:
-        who.require_create(name)
 
 
 def _add_rest(app: FastAPI) -> None:
@@ -531,9 +519,7 @@ def _add_rest(app: FastAPI) -> None:
     def audit(datasets: Served, who: Known) -> AuditModel:
         """Return the changes of the data sets that the sender may read, in the order of time."""
         who.require("read")
-        seen = who.seen(datasets)
-        rows = datasets.audit().to_pylist()
-        return AuditModel(changes=[one for one in rows if one["dataset_id"] in seen])
+        return AuditModel.model_validate({"changes": who.changes(datasets)})
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def page(datasets: Served, who: Known) -> HTMLResponse:

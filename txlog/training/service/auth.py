@@ -5,39 +5,30 @@ from __future__ import annotations
 import hmac
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import orjson
 
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, os_errors, require_whole
 from txlog.base.texts import number_or_name
+from txlog.training.datasets.access import AccessError, refused
 from txlog.training.datasets.limits import require_user
 
 if TYPE_CHECKING:
     from txlog.training.datasets.dataset import Dataset
     from txlog.training.datasets.folder import Datasets
+    from txlog.training.datasets.steps import Step
     from txlog.training.datasets.values import Access, Summary
 
 _LOG = logging.getLogger("txlog.serve")
 Right = Literal["read", "write", "admin"]
 RIGHTS: tuple[Right, ...] = ("read", "write", "admin")
-
-
-@dataclass(eq=False, kw_only=True)
-class AccessError(TxlogError):
-    """A request has no valid token, or the token lacks a right."""
-
-    code: ClassVar[str] = "access-denied"
-    summary: ClassVar[str] = "access denied"
-
-    # The token is valid, but lacks the right, or does not allow the data set.
-    is_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,8 @@ class Principal:
 
     def acting(self, datasets: Datasets) -> Datasets:
         """Return data sets whose changes are recorded with the sender."""
-        return datasets.acting_as(self.name if self.has_token else None, self.client)
+        user = self.name if self.has_token else None
+        return datasets.acting_as(user, self.client, limited=self.is_limited)
 
     def require(self, right: Right) -> None:
         """Raise unless the sender has the right or a larger one.
@@ -80,45 +72,97 @@ class Principal:
         """Whether owners of data sets decide what the sender may do."""
         return self.has_token and self.right != "admin"
 
-    def seen(self, datasets: Datasets) -> frozenset[int]:
-        """Return the numbers of the data sets that may be read, with deleted and purged ones."""
-        return frozenset(number for number, one in datasets.access().items() if self.may_see(*one))
+    # Steps ----------------------------------------------------------------------------------
 
-    def sees(self, datasets: Datasets, *names: str) -> bool:
-        """Return whether data sets of some names may be read; some need not exist yet."""
-        known = datasets.access().values()
-        return all(
-            self.may_see(wanted) and all(self.may_see(*one) for one in known if one[0] == wanted)
-            for wanted in names
-        )
+    def steps(self, datasets: Datasets) -> Iterator[Step]:
+        """Yield the steps of data sets that may be read, and those that the sender added.
 
-    def require_share(self, found: Dataset) -> None:
-        """Raise unless the sender may say who uses a data set.
+        The text of a program's error may have rows of the input, and paths of the runner. It is
+        only for those who may read the input, and either added the step or may change the result.
+        """
+        known = datasets.access()
+        for one in datasets.steps():
+            if not (self.may_see(one.input) and self.may_see(one.into)):
+                continue
+            if not self.is_limited:
+                yield one
+                continue
+            is_own = one.user == self.name
+            reads = one.input_id is not None and known[one.input_id][1].may_read(self.name)
+            result = None if one.into_id is None else known[one.into_id][1]
+            if not is_own and not (reads and (result is None or result.may_read(self.name))):
+                continue
+            changes = is_own or (result is not None and result.may_write(self.name))
+            if one.error is not None and one.state == "FAILED" and not (reads and changes):
+                yield replace(one, error=replace(one.error, text=_UNTOLD))
+            else:
+                yield one
+
+    def require_remove(self, datasets: Datasets, step: Step) -> None:
+        """Raise unless the sender added a step, or may change its result.
 
         Raises
         ------
         AccessError
-            The sender is neither its owner nor has the right `admin`.
+            The sender may not.
         """
-        if self.is_limited and found.access.owner != self.name:
-            raise self._refused(found, "say who may use")
+        self.require("write")
+        if not self.is_limited or step.user == self.name or step.into_id is None:
+            return
+        access = datasets.access()[step.into_id][1]
+        if not access.may_write(self.name):
+            raise refused(self.name, "change", step.into, access.owner)
 
-    def _refused(self, found: Dataset, what: str) -> AccessError:
-        owner = found.access.owner
-        return AccessError(
-            is_known=True,
-            reason=f"{self.name!r} may not {what} the data set {found.name!r}"
-            + (f", which belongs to {owner!r}" if owner else ""),
-            remedy=f"Ask {owner or 'somebody with the right admin'} to share it with {self.name!r}",
-        )
+    def for_step(self, datasets: Datasets, wanted: str, right: Right) -> int | str:
+        """Return the number of a data set of a new step, or its name if a run has yet to make it.
+
+        Raises
+        ------
+        AccessError, NotFoundError
+            As for `dataset`; the sender may not create a data set of the name.
+        """
+        self.require("write")
+        if not isinstance(number_or_name(wanted), int):
+            try:
+                datasets.dataset(wanted)
+            except NotFoundError:
+                self.require_create(wanted)
+                return wanted
+        return self.dataset(datasets, wanted, right).dataset_id
+
+    # Changes --------------------------------------------------------------------------------
+
+    def changes(self, datasets: Datasets) -> list[dict[str, Any]]:
+        """Return the rows of the audit of data sets that may be read.
+
+        A row of a step is for those who may read its input and its result.
+        """
+        known = datasets.access()
+        hidden = {name for name, access in known.values() if not self.may_see(name, access)}
+        found = []
+        for row in datasets.audit().to_pylist():
+            number = row["dataset_id"]
+            if number is not None and not self.may_see(*known[number]):
+                continue
+            if row["action"] in ("step_added", "step_removed") and not all(
+                self.may_see(name) and name not in hidden
+                for name in (row["dataset"], orjson.loads(row["details"])["into"])
+            ):
+                continue
+            if number is None and self.is_limited and row["user"] != self.name:
+                continue
+            found.append(row)
+        return found
+
+    # Data sets ------------------------------------------------------------------------------
 
     def dataset(
         self, datasets: Datasets, wanted: str, right: Right, *, purged: bool = False
     ) -> Dataset:
         """Return a data set by its number or name; `purged` as for `Datasets.dataset`.
 
-        A sender with a token for some data sets learns nothing about the others, not even their
-        names.
+        A sender with a token for some data sets learns nothing about the others. No sender without
+        the right `admin` learns the names of data sets of others.
 
         Raises
         ------
@@ -130,16 +174,16 @@ class Principal:
         self.require(right)
         try:
             found = self.acting(datasets).dataset(number_or_name(wanted), purged=purged)
-        except NotFoundError:
-            if self.datasets is None:
+        except NotFoundError:  # The error names the data sets that exist.
+            if self.datasets is None and not self.is_limited:
                 raise
         else:
             if self.may_see(found.name):
                 access = found.access
                 if self.is_limited and not access.may_read(self.name):
-                    raise self._refused(found, "read")
+                    raise refused(self.name, "read", number_or_name(wanted), access.owner)
                 if self.is_limited and right != "read" and not access.may_write(self.name):
-                    raise self._refused(found, "change")
+                    raise refused(self.name, "change", number_or_name(wanted), access.owner)
                 return found
         raise NotFoundError(
             reason=f"there is no data set {wanted[:100]!r}, or the token does not allow it"
@@ -183,6 +227,9 @@ class Principal:
                 reason=f"{self.name!r} may not use the data set {name!r}",
                 remedy="Use a token that lists it",
             )
+
+
+_UNTOLD = "the text of the error is for those who may read the input, and change the result"
 
 
 def require_guarded(

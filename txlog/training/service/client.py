@@ -18,6 +18,7 @@ from txlog.base.arrow import pq, table_of_rows
 from txlog.base.errors import NotFoundError, UnsupportedFeatureError
 from txlog.base.moments import require_duration
 from txlog.base.thresholds import Threshold
+from txlog.training.datasets.access import UNCHANGED, Unchanged
 from txlog.training.datasets.audit import AUDIT
 from txlog.training.datasets.limits import DEFAULT_LIMITS, require_users
 from txlog.training.datasets.lineage import Direction, Graph, as_input
@@ -314,16 +315,19 @@ class RemoteDataset:
     def share(
         self,
         *,
-        readers: Sequence[str] | None = None,
-        writers: Sequence[str] | None = None,
+        readers: Sequence[str] | Unchanged | None = UNCHANGED,
+        writers: Sequence[str] | Unchanged | None = UNCHANGED,
         owner: str | None = None,
     ) -> Access:
         """Say whose tokens may use it, as `Dataset.share` does; the owner and `admin` may."""
-        lists = {
+        body: dict[str, Any] = {
             name: None if given is None else list(require_users(name, given) or ())
             for name, given in (("readers", readers), ("writers", writers))
+            if not isinstance(given, Unchanged)
         }
-        return _ACCESS.validate_python(self._send("PUT", "/access", body={**lists, "owner": owner}))
+        if owner is not None:
+            body["owner"] = owner
+        return _ACCESS.validate_python(self._send("PUT", "/access", body=body))
 
     def commits(self) -> list[Commit]:
         """Return the commits in order."""

@@ -20,7 +20,7 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.training.service.auth import AccessError
+from txlog.training.datasets.access import AccessError
 
 KINDS: dict[str, type[TxlogError]] = {
     kind.code: kind

@@ -89,7 +89,7 @@ class ChangeModel(_Model):
     user: str | None
     client: str | None
     action: str
-    dataset_id: int
+    dataset_id: int | None
     dataset: str
     commit: int | None
     training_set: str | None
@@ -208,11 +208,15 @@ class TagRequest(_Model):
 
 
 class ShareRequest(_Model):
-    """Say whose tokens may use a data set; null: all. Without an owner, the owner stays."""
+    """Say whose tokens may use a data set; null: all. What is not given stays as it is."""
 
-    readers: list[str] | None
-    writers: list[str] | None
+    readers: list[str] | None = None
+    writers: list[str] | None = None
     owner: str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the arguments of `Dataset.share` that the request has."""
+        return self.model_dump(exclude_unset=True)
 
 
 class StepsModel(_Model):

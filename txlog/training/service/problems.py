@@ -20,7 +20,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.base.remedies import reworded
-from txlog.training.service.auth import AccessError
+from txlog.training.datasets.access import AccessError
 
 RETRY_AFTER_S = 5
 # The first matching class counts: HTTP status, name of the gRPC status.
