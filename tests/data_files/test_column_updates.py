@@ -30,7 +30,13 @@ MODULE = "txlog.data_files.column_updates:"
 ALWAYS = -(1 << 40)
 WAYS: dict[str, dict[str, int]] = {
     "usual": {},
-    "layer": {"_FILE_BYTES": ALWAYS, "_BITS": 0, "_LAYER_TIMES": 1, "_MOST_LAYERS": 99},
+    "layer": {
+        "_FILE_BYTES": ALWAYS,
+        "_BITS": 0,
+        "_LAYER_TIMES": 1,
+        "_MOST_LAYERS": 99,
+        "_MOST_LAYERS_OF_VERSIONS": 99,
+    },
     "whole": {"_FILE_BYTES": ALWAYS, "_MOST_LAYERS": 0},
     "move": {"_FILE_BYTES": -ALWAYS},
 }
@@ -486,6 +492,87 @@ def test_large_values_change_and_stay(tmp_path: Path, way: str) -> None:
         assert {k: one.read() for k, one in zip(keys, blobs, strict=True)} == {
             k: values[k] for k in range(8) if k != 6
         }
+
+
+@pytest.mark.spec("FRG-50")
+@pytest.mark.parametrize("tracked", [{}, TRACKED])
+def test_workers_delete_rows_with_the_values_of_all_files(
+    tmp_path: Path, tracked: dict[str, str]
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    table = txlog.Table.create(tmp_path / "t", schema, properties={**FEATURE, **FEED, **tracked})
+    table.append(pa.table({"k": range(10), "v": range(10)}))
+    with by("layer"):
+        table.update({"v": "v + 10"}, "k < 2")
+    (part,) = table.fragments()
+    held = part.delete("k % 3 = 1")
+    assert held is not None
+    operation = txlog.FragmentOperation.Delete([held], [])
+    table.append(pa.table({"k": [10], "v": [10]}))
+    table.commit(operation)
+    changes = table.refresh().changes(table.version, table.version).to_arrow().sort_by("k")
+    assert [(row["_change_type"], row["k"], row["v"]) for row in changes.to_pylist()] == [
+        ("delete", 1, 11), ("delete", 4, 4), ("delete", 7, 7),
+    ]  # fmt: skip
+    files = set(tmp_path.rglob("*.parquet"))
+    again = table.fragments()[0].delete("k < 4")
+    assert again is not None
+    table.delete("k = 3")
+    with pytest.raises(txlog.CommitConflictError):
+        table.commit(txlog.FragmentOperation.Delete([again], []))
+    left = {path for path in set(tmp_path.rglob("*.parquet")) - files if "cdc" in path.name}
+    feed = table.refresh().changes(table.version, table.version).to_arrow()
+    assert (feed.num_rows, len(left)) == (1, 1)
+
+
+@pytest.mark.spec("FRG-50")
+def test_no_file_is_left_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    table = txlog.Table.create(tmp_path / "t", schema, properties=FEATURE)
+    table.append(pa.table({"k": range(10), "v": range(10)}))
+    files = set(tmp_path.rglob("*.parquet"))
+
+    def fails(*_: object) -> None:
+        raise OSError("the log cannot be read")
+
+    monkeypatch.setattr("txlog.data_files.column_updates.outdated_files", fails)
+    with by("layer"), pytest.raises(OSError, match="the log cannot be read"):
+        table.update({"v": "0"}, "k = 1")
+    assert set(tmp_path.rglob("*.parquet")) == files
+
+
+@pytest.mark.spec("FRG-49")
+@pytest.mark.parametrize("text", ["x", "0", "01", "1\n"])
+def test_the_json_of_a_fragment_has_valid_layers(tmp_path: Path, text: str) -> None:
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    table = txlog.Table.create(tmp_path / "t", schema, properties=FEATURE)
+    table.append(pa.table({"k": range(10), "v": range(10)}))
+    with by("layer"):
+        table.update({"v": "0"}, "k = 1")
+    (part,) = table.fragments()
+    body = part.metadata.to_json()
+    assert txlog.FragmentMetadata.from_json(body).files[1].layer == 1
+    body["files"][1]["tags"]["txlog.layer"] = text
+    with pytest.raises(txlog.InvalidInputError, match=r"txlog\.layer"):
+        txlog.FragmentMetadata.from_json(body)
+
+
+@pytest.mark.spec("FRG-50")
+def test_layers_of_each_column_count(tmp_path: Path) -> None:
+    """All of them give versions of rows; this alone makes no file of all rows."""
+    schema = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
+    table = txlog.Table.create(tmp_path / "t", schema, properties={**FEATURE, **TRACKED})
+    table.append(pa.table({name: range(10) for name in schema.names}))
+    limits = {"_MOST_LAYERS": 4, "_MOST_LAYERS_OF_VERSIONS": 6}
+    with moved({MODULE + name: value for name, value in {**WAYS["layer"], **limits}.items()}):
+        for name in "aaaabbab":
+            table.update({name: f"{name} + 1"}, "k = 1")
+    ((_, *files),) = files_of(table)
+    # The fifth layer of `a`, and the seventh of the versions, would have been too many.
+    assert [(fields[0], layer) for fields, layer in files if layer] == [
+        ("b", 5), ("b", 6), ("b", 7),
+    ]  # fmt: skip
+    assert table.to_arrow(where="k = 1").to_pylist() == [{"k": 1, "a": 6, "b": 4}]
 
 
 @pytest.mark.spec("FRG-49")

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.data_files.test_column_updates import by
 from tests.examples import examples
 from txlog.base.effects import Effects
 from txlog.base.errors import (
@@ -345,13 +346,37 @@ def test_new_columns_of_old_rows_are_a_change(table: txlog.Table) -> None:
     table.alter.replace_columns({"y": "x * 3"})
     with pytest.raises(UnsupportedFeatureError, match=f"version {table.version} changes rows"):
         stream.latest(at)
-    assert pull(ignoring, table, at)[1] == []
+    # They are read again, with the columns of the other files.
+    end = ignoring.latest(at)
+    assert rows_of(ignoring, table, ignoring.work(at, end)) == [*range(6)]
+    assert {len(one.files) for one in ignoring.work(at, end)} == {2}
     # And where a stream begins, a fragment has all its files.
     begun = open_stream(table)
     (work,) = {len(f.files) for f in begun.work(UNDECIDED, begun.latest(UNDECIDED))}
     assert work == 2
     size = sum(file.size for file in begun.work(UNDECIDED, begun.latest(UNDECIDED))[0].files)
     assert len(begun.work(UNDECIDED, begun.latest(UNDECIDED, Limits(bytes=size)))) == 1
+
+
+@pytest.mark.spec("STR-7", "FRG-17")
+def test_changed_rows_have_the_values_of_all_files(table: txlog.Table) -> None:
+    """A delete logs the primary file again alone, and an update only a column file."""
+    table.alter.add_features("txlog.fragments")
+    _, at = fresh(table)
+    stream = open_stream(table, policy=ChangePolicy(ignore_changes=True))
+    with by("layer"):
+        table.update({"p": "'new'"}, "x = 1")
+    table.delete("x = 0")
+    table.append(xs(6))
+    with by("whole"):
+        table.update({"p": "'later'"}, "x = 2")
+    found = [
+        pair
+        for fragment in stream.work(at, stream.latest(at))
+        for batch in read_fragment(context_of(table).store, stream.plan, fragment)
+        for pair in zip(batch["x"].to_pylist(), batch["p"].to_pylist(), strict=True)
+    ]
+    assert found == [(0, "a"), (1, "new"), (1, "new"), (6, "a"), (2, "later"), (3, "b")]
 
 
 @pytest.mark.spec("STR-7")

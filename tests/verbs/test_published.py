@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.data_files.test_column_updates import by
+from tests.stream.test_stream import fresh
 from tests.verbs.test_branches import branched, commits, left, made, opened, xs
 from txlog.base.errors import (
     CommitConflictError,
@@ -189,6 +191,89 @@ def test_column_files_are_published(tmp_path: Path) -> None:
     table.append(pa.table({"id": [7], "v": ["f"], "w": [0]}))
     with pytest.raises(CommitConflictError):
         table.branches.publish("c")
+
+
+@pytest.mark.spec("BRA-21", "BRA-33", "FRG-49")
+@pytest.mark.parametrize("feed", [True, False])
+def test_replaced_columns_are_published_as_changes(tmp_path: Path, feed: bool) -> None:
+    """A file may give fewer columns on the branch; new values are no secret of the branch."""
+    table = table_of(tmp_path / "t", **COLUMN_FILES, **(FEED if feed else {}))
+    table.alter.add_columns({"w": "id * 2", "u": "id * 3"})
+    table.branches.create("c")
+    branch = opened(table, "c")
+    branch.alter.replace_columns({"w": "w + 100"})
+    branch.append(pa.table({"id": [5], "v": ["e"], "w": [10], "u": [15]}))
+    branch.alter.replace_columns({"v": "concat(v, '!')"})
+    stream, at = fresh(table)
+    table.branches.publish("c")
+    table = table.refresh()
+    rows = table.to_arrow().sort_by("id").to_pylist()
+    assert [(one["id"], one["v"], one["w"], one["u"]) for one in rows] == [
+        *((k, f"{'abcd'[k - 1]}!", 2 * k + 100, 3 * k) for k in range(1, 5)),
+        (5, "e!", 10, 15),
+    ]
+    version = table.version
+    assert version is not None
+    if feed:
+        found = changed(table, version)
+        assert len(found) == 9
+        assert {("insert", 5, "e!")} == {(how, k, v) for k, v, how in found if k == 5}
+        return
+    with pytest.raises(UnsupportedFeatureError, match=f"version {version} changes rows"):
+        stream.latest(at)
+
+
+@pytest.mark.spec("BRA-21", "BRA-25", "FRG-50")
+@pytest.mark.parametrize("properties", [FEED, {**FEED, **TRACKING}])
+@pytest.mark.parametrize("layered", [True, False])
+def test_updates_are_published_beside_appends(
+    tmp_path: Path, properties: dict[str, str], layered: bool
+) -> None:
+    table = table_of(tmp_path / "t", **COLUMN_FILES, **properties)
+    with by("layer"):
+        if layered:
+            table.update({"v": "'y'"}, "id = 2")
+            assert any(one.layer for part in table.fragments() for one in part.files)
+        table.branches.create("c")
+        opened(table, "c").update({"v": "'z'"}, "id = 3")
+        table.append(pa.table({"id": [5], "v": ["e"]}))
+        table.branches.publish("c")
+    table = table.refresh()
+    assert table.version is not None
+    kinds = ["delete", "insert"]
+    if TRACKING.items() <= properties.items():
+        kinds = ["update_preimage", "update_postimage"]
+    assert changed(table, table.version) == [(3, "c", kinds[0]), (3, "z", kinds[1])]
+    values = table.to_arrow().sort_by("id")["v"].to_pylist()
+    assert values == ["a", "y" if layered else "b", "z", "d", "e"]
+
+
+@pytest.mark.spec("BRA-21", "FRG-17")
+def test_column_files_of_rows_that_only_a_branch_has(tmp_path: Path) -> None:
+    """The feed tells deleted and new rows with all their columns."""
+    table = table_of(tmp_path / "t", **COLUMN_FILES, **FEED)
+    table.alter.replace_columns({"v": "concat(v, '!')"})
+    table.branches.create("d")
+    branch = opened(table, "d")
+    branch.append(pa.table({"id": [5], "v": ["e"]}))
+    branch.alter.replace_columns({"v": "concat(v, '?')"})
+    gone = [(k, f"{'abcd'[k - 1]}!") for k in range(1, 5)]
+    table.branches.publish("d")
+    table = table.refresh()
+    assert table.version is not None
+    assert changed(table, table.version) == sorted(
+        [
+            (5, "e?", "insert"),
+            *((k, v, "delete") for k, v in gone),
+            *((k, f"{v}?", "insert") for k, v in gone),
+        ]
+    )
+    table.restore(table.version - 1)
+    table.branches.create("e")
+    opened(table, "e").delete("true")
+    table.branches.publish("e")
+    table = table.refresh()
+    assert changed(table, table.version or 0) == [(k, v, "delete") for k, v in gone]
 
 
 @pytest.mark.spec("BRA-24")

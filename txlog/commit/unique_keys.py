@@ -258,7 +258,7 @@ class UniqueCheck:
         return prepare(store, before, left, effects.uuid(), made_ms=now_ms, now_ms=now_ms).after
 
     def _fragments(self, snapshot: Snapshot, paths: Sequence[str]) -> list[Fragment]:
-        """Return the fragments of a version whose primary files have some paths."""
+        """Return the fragments of a version that have a file, primary or not, at some paths."""
         if not paths:
             return []
         store = self.context.store

@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc
 from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import clean_after
 from txlog.base.threads import map_all
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
@@ -69,6 +70,7 @@ Way = Literal["whole", "layer", "move"]
 _FILE_BYTES: Threshold = 16 * 1024
 # A column with so many layers gets a file of all rows with the next update.
 _MOST_LAYERS: Threshold = 4
+_MOST_LAYERS_OF_VERSIONS: Threshold = 16
 # A layer has to be so many times smaller than a file of all rows, because readers read both files.
 _LAYER_TIMES: Threshold = 4
 # A layer says in about as many bits for each row and column which rows it gives.
@@ -318,11 +320,23 @@ def _way(update: ColumnUpdate, change: FileDeletes, size: int) -> Way:
     whole = size + _FILE_BYTES
     marks = _BITS * rows * (len(update.columns) + 1) / 8
     layer = size * share + marks + _FILE_BYTES
-    layers = max(len(fragment.files_giving(name)) - 1 for name in update.names)
     way: Way = "whole"
-    if layers < _MOST_LAYERS and layer * _LAYER_TIMES <= whole:
-        way, whole = "layer", int(layer)
-    return way if whole <= bytes_of(fragment) * share else "move"
+    cost = whole
+    if _takes_layer(update, fragment) and layer * _LAYER_TIMES <= whole:
+        way, cost = "layer", int(layer)
+    return way if cost <= bytes_of(fragment) * share else "move"
+
+
+def _takes_layer(update: ColumnUpdate, fragment: Fragment) -> bool:
+    """Return whether no column has as many layers as it may.
+
+    Layers of all columns give versions of rows, so for these the limit is higher.
+    """
+    mode = update.read.form.mapping_mode
+    most = {column.name_in_files(mode): _MOST_LAYERS for column in update.columns}
+    if update.version is not None:
+        most[update.version.name] = _MOST_LAYERS_OF_VERSIONS
+    return all(len(fragment.files_giving(name)) <= limit for name, limit in most.items())
 
 
 def update_columns(
@@ -345,9 +359,9 @@ def update_columns(
         for (change, way) in parts
         for file in (change.fragment.files if way == "whole" else ())
     ]
-    removes, shortened = outdated_files(plan.rows_at(whole), names, context.effects.now_ms())
     changes = [change for change, _ in parts]
     try:
+        removes, shortened = outdated_files(plan.rows_at(whole), names, context.effects.now_ms())
         cdc = write_images(
             context,
             snapshot,
@@ -356,8 +370,8 @@ def update_columns(
                 for change, add in zip(changes, written, strict=True)
             ],
         )
-    except BaseException:
-        discard_files(context.store, written)
+    except BaseException as error:
+        clean_after(error, lambda: discard_files(context.store, written))
         raise
     return RowChanges(
         plan.reading.where,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from txlog.actions.file import Add
 from txlog.actions.ndjson import decode_action
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.fragment import DataFile, DeletionFile, rows_left
-from txlog.fragments.rows import FIELDS_TAG, LAYER_TAG
+from txlog.fragments.rows import FIELDS_TAG, LAYER_TAG, LAYER_TEXT
 
 _KEYS = frozenset({"id", "read_version", "written_for", "reads", "files"})
 
@@ -143,6 +144,9 @@ def _add(body: Any) -> Add:
         raise _bad(FIELDS_TAG, f"it is not JSON: {error}") from error
     if names is not None and not (names and all(isinstance(name, str) for name in names)):
         raise _bad(FIELDS_TAG, "a list of column names was expected")
+    layer = (found.tags or {}).get(LAYER_TAG)
+    if layer is not None and not re.fullmatch(LAYER_TEXT, layer):
+        raise _bad(LAYER_TAG, "a number from 1, without leading zeros, was expected")
     return found
 
 

@@ -22,6 +22,7 @@ from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
 FIELDS_TAG = "txlog.fields"  # This tag of a column file lists the physical names of its columns.
 # This tag of a column file that gives values to some rows alone is its place above others.
 LAYER_TAG = "txlog.layer"
+LAYER_TEXT = "^[1-9][0-9]{0,8}$"
 # A column of such files: true for the rows to which they give values.
 GIVEN = "_txlog_given"
 FEATURE = "txlog.fragments"
@@ -177,7 +178,7 @@ def _layers(columns: pa.Table) -> pa.Array:
     texts = tag_texts(columns, LAYER_TAG)
     if texts.null_count == len(texts):
         return pa.repeat(arrow_scalar(0, pa.int64()), len(texts))
-    valid = pc.match_substring_regex(texts, r"^[1-9][0-9]{0,8}$")
+    valid = pc.match_substring_regex(texts, LAYER_TEXT)
     _require(
         columns,
         pc.fill_null(valid, True),

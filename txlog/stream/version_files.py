@@ -5,6 +5,7 @@ Rules: spec/streaming.md, STR-6 to STR-9.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows, fragment_rows
+from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import FileState, file_keys, reconcile_files
 from txlog.stats.files import physical_rows
 
@@ -76,9 +78,18 @@ def snapshot_units(live: pa.Table, *, listed: bool) -> FileUnits:
 
 
 def commit_units(
-    actions: pa.Table, policy: ChangePolicy, *, listed: bool, version: int, root: str
+    actions: pa.Table,
+    policy: ChangePolicy,
+    *,
+    listed: bool,
+    version: int,
+    root: str,
+    live: Callable[[], pa.Table],
 ) -> FileUnits:
     """Return the units of a commit: its adds with `dataChange`, in its order.
+
+    If it adds files of fragments that it does not add as a whole, the fragments come with all
+    their files, in the order of their ids (STR-7).
 
     Parameters
     ----------
@@ -86,6 +97,8 @@ def commit_units(
         The commit's `FILE_ROWS`.
     listed
         Whether the protocol lists the feature `txlog.fragments`.
+    live
+        Returns all files of the version.
 
     Raises
     ------
@@ -97,8 +110,10 @@ def commit_units(
     state = reconcile_files(actions)
     adds = _changing(state.live)
     changes = _change_of(state, adds)
+    if listed and policy.ignore_changes and not _are_whole(state, adds):
+        return FileUnits(fragment_rows(_all_files(adds, live()), listed=listed))
     if changes is None or policy.ignore_changes:
-        return FileUnits(fragment_rows(_complete(adds), listed=listed))
+        return FileUnits(fragment_rows(adds, listed=listed))
     if policy.skip_change_commits or (policy.ignore_deletes and changes == "deletes"):
         return FileUnits(fragment_rows(adds.slice(0, 0), listed=listed))
     remedies = ["skipChangeCommits=true to skip such versions"]
@@ -123,18 +138,36 @@ def _changing(rows: pa.Table) -> pa.Table:
 def _change_of(state: FileState, adds: pa.Table) -> str | None:
     """Return the effect of a commit besides appending: none, `deletes` or `changes`."""
     if not _changing(state.tombstones).num_rows:
-        return None if _complete(adds).num_rows == adds.num_rows else "changes"
+        return None if _have_primaries(adds) else "changes"
     return "changes" if adds.num_rows else "deletes"
 
 
-def _complete(adds: pa.Table) -> pa.Table:
-    """Omit column files for rows that the commit does not add."""
+def _have_primaries(adds: pa.Table) -> bool:
+    """Return whether the commit adds the rows of all its column files."""
     is_column = tag_texts(adds, FIELDS_TAG).is_valid()
     if not pc.any(is_column).as_py():
-        return adds
+        return True
     ids = tagged_ids(adds)
     own = pc.is_in(ids, value_set=ids.filter(pc.invert(is_column)).drop_null())
-    return adds.filter(pc.or_(pc.invert(is_column), own))
+    return bool(pc.all(pc.or_(pc.invert(is_column), own)).as_py())
+
+
+def _are_whole(state: FileState, adds: pa.Table) -> bool:
+    """Return whether the fragments that a commit adds have no files that it does not add.
+
+    A file with another deletion vector is the primary of an older fragment.
+    """
+    keys = canonical_keys(adds["path"])
+    again = pc.is_in(keys, value_set=flat(canonical_keys(state.tombstones["path"])))
+    return _have_primaries(adds) and not pc.any(again).as_py()
+
+
+def _all_files(adds: pa.Table, live: pa.Table) -> pa.Table:
+    """Return all files of the fragments of which a commit adds files, by their ids."""
+    ids = tagged_ids(live)
+    wanted = tagged_ids(adds).drop_null()
+    rows = live.append_column("fragment", ids).filter(pc.is_in(ids, value_set=wanted))
+    return rows.sort_by("fragment").drop_columns("fragment")
 
 
 def require_one_policy(policy: ChangePolicy) -> None:

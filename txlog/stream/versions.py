@@ -204,7 +204,12 @@ class StreamVersions:
         actions = file_rows([commit])
         require_fragments_feature(actions, listed, path=commit.path)
         units = commit_units(
-            actions, self._policy, listed=listed, version=commit.version, root=self._store.root
+            actions,
+            self._policy,
+            listed=listed,
+            version=commit.version,
+            root=self._store.root,
+            live=lambda: load_files(self._store, self._loaded(commit.version)).live,
         )
         return VersionUnits(commit.version, controls, None, units, units.sizes)
 

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions.file import Add, Cdc
+from txlog.actions.file import Add, Cdc, Remove
 from txlog.actions.table import DomainMetadata, Metadata, Txn
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.columns import flat
@@ -49,6 +49,7 @@ from txlog.fragments.ids import (
     ROW_TRACKING_DOMAIN,
     gives_row_ids,
     tag_texts,
+    tagged_ids,
     valid_id,
 )
 from txlog.fragments.rows import FIELDS_TAG
@@ -195,8 +196,40 @@ class Publication:
 
     @property
     def removes_rows(self) -> bool:
-        """Whether the branch removed rows of its base."""
-        return bool(self.net.gone.num_rows) and not self.moves_only
+        """Whether the branch removed or changed rows of its base."""
+        replaced = any(self._columns_given.values())
+        return (bool(self.net.gone.num_rows) or replaced) and not self.moves_only
+
+    @cached_property
+    def _columns_given(self) -> dict[str, bool]:
+        """The logged paths of the new column files of fragments of the base.
+
+        True if the file gives a column that the base has, and so changes values of rows.
+        """
+        came = self.net.came
+        whole = self._primaries(came)
+        return {
+            path: self._gives_old(text)
+            for path, text, number in zip(
+                came["path"].to_pylist(),
+                tag_texts(came, FIELDS_TAG).to_pylist(),
+                tagged_ids(came).to_pylist(),
+                strict=True,
+            )
+            if text is not None and number not in whole
+        }
+
+    def _primaries(self, rows: pa.Table) -> set[int | None]:
+        """Return the ids of fragments that come or go as a whole, with their primary files."""
+        chosen = arrow_array(sorted(self.net.row_deletes), pa.string())
+        among = pc.is_in(rows["path"], value_set=chosen)
+        whole = pc.and_not(pc.is_null(tag_texts(rows, FIELDS_TAG)), flat(among))
+        return set(tagged_ids(rows).filter(whole).to_pylist()) - {None}
+
+    def _gives_old(self, text: str | None) -> bool:
+        """Return whether a list of columns has one of the base."""
+        mode = self.base.mapping_mode
+        return bool({one.name_in_files(mode) for one in self.base.schema.fields} & _listed(text))
 
     @cached_property
     def reads(self) -> Reads:
@@ -364,7 +397,7 @@ class Publication:
             files = file_rows([winner])
             if not files.num_rows:
                 continue
-            if net.has_columns:  # By their fragments, the winner may concern any of them.
+            if self._columns_given:  # Each fragment has them, also one that the winner adds.
                 raise self._conflict(
                     "changed rows", rule="CON-14", path=files["path"][0].as_py(),
                     version=winner.version,
@@ -433,8 +466,17 @@ class Publication:
         cdc = self._changes()
         change = not self.moves_only and cdc != ()
         united = self._united
-        removes = removes_of(net.gone, now_ms, data_change=change)
-        adds = [one.model_copy(update={"data_change": change}) for one in adds_of(net.came)]
+        left = self._primaries(net.gone)
+        removes = [
+            one.model_copy(update={"data_change": change and self._tells(one, left)})
+            for one in removes_of(net.gone, now_ms)
+        ]
+        adds = [
+            one.model_copy(
+                update={"data_change": change and self._columns_given.get(one.path, True)}
+            )
+            for one in adds_of(net.came)
+        ]
         if united is not None:
             paths = net.row_deletes
             removes = [one for one in removes if one.path not in paths] + list(united.removes)
@@ -450,9 +492,9 @@ class Publication:
         return Intent(
             operation="PUBLISH BRANCH",
             read_version=latest.version,
-            kind="restore" if removes or restated else "append",
-            adds=(*(_as_column_file(one) for one in adds), *restated),
-            removes=tuple(_as_column_file(one) for one in removes),
+            kind="restore" if removes or restated or self._columns_given else "append",
+            adds=(*adds, *restated),
+            removes=tuple(removes),
             cdc=cdc or (),
             protocol=None if protocol == latest.protocol else protocol,
             metadata=None if metadata == latest.metadata else metadata,
@@ -470,10 +512,18 @@ class Publication:
             },
         )
 
+    def _tells(self, remove: Remove, left: set[int | None]) -> bool:
+        """Return whether the remove of a file changes rows: not that of unknown columns alone."""
+        text = (remove.tags or {}).get(FIELDS_TAG)
+        number = (remove.tags or {}).get(ID_TAG)
+        whole = number is not None and valid_id(number) and int(number) in left
+        return text is None or whole or self._gives_old(text)
+
     def _restated(self, latest: Snapshot) -> list[Add]:
         """Return files of the base with the statistics that the branch computed (BRA-33).
 
-        A file that the table removed, or whose statistics it has computed since, stays as it is.
+        So are column files that give fewer columns. A file that the table removed, or whose
+        statistics it has computed since, stays as it is.
         """
         own = file_rows(self.own_commits)
         own = own.filter(own["is_add"])
@@ -488,15 +538,15 @@ class Publication:
 
         before, after = by_key(self.net.before), by_key(self.net.after)
         changed = {
-            key: add.stats
+            key: change
             for key, add in after.items()
-            if key in before and add.stats != before[key].stats
+            if key in before and (change := _restatement(before[key], add))
         }
         if not changed:
             return []
         now = by_key(load_files(self.context.store, latest).live)
         return [
-            add.model_copy(update={"stats": changed[key], "data_change": False})
+            add.model_copy(update={**changed[key], "data_change": False})
             for key, add in now.items()
             if key in changed and add.stats == before[key].stats
         ]
@@ -576,12 +626,15 @@ class Publication:
     def _changes(self) -> tuple[Cdc, ...] | None:
         """Return files with the changes of rows; None if adds and removes show them (BRA-21).
 
+        New values in column files of older fragments are changes, too.
+
         An empty result means that no row is different.
         """
         if self._cdc is not None:
             return self._cdc
         net = self.net
-        if self.moves_only or not (net.gone.num_rows and net.came.num_rows):
+        replaced = any(self._columns_given.values())
+        if self.moves_only or not ((net.gone.num_rows and net.came.num_rows) or replaced):
             return None
         if not (records_changes(self.tip) or records_changes(self.base)):
             return None
@@ -681,10 +734,17 @@ def _with_fragment_id(add: Add, number: int) -> Add:
     return add.model_copy(update={"tags": {**(add.tags or {}), ID_TAG: str(number)}})
 
 
-def _as_column_file(file: Any) -> Any:
-    """Return a file action; a column file never announces a change of rows."""
-    is_column_file = FIELDS_TAG in (file.tags or {})
-    return file.model_copy(update={"data_change": False}) if is_column_file else file
+def _listed(text: str | None) -> set[str]:
+    """Return the columns that a column file of a table that was read gives."""
+    return set() if text is None else set(orjson.loads(text))
+
+
+def _restatement(before: Add, after: Add) -> dict[str, Any]:
+    """Return what a branch changed in the `add` of a file: statistics, and its list of columns."""
+    change: dict[str, Any] = {} if after.stats == before.stats else {"stats": after.stats}
+    if (after.tags or {}).get(FIELDS_TAG) != (before.tags or {}).get(FIELDS_TAG):
+        change["tags"] = after.tags
+    return change
 
 
 def _same(one: DomainMetadata | None, other: DomainMetadata | None) -> bool:

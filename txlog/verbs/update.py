@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.base.errors import clean_after
+from txlog.base.errors import InternalError, clean_after
 from txlog.data_files.assignments import Assignments, Updates, assignments
 from txlog.data_files.column_updates import Way, plan_column_update, update_columns, ways_of
 from txlog.data_files.deletions import find_rows
@@ -20,6 +20,7 @@ from txlog.expressions.tree import Expression
 from txlog.scan.plan import ScanPlan, plan_scan
 from txlog.scan.read_plan import require_table_columns
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.branches import branch_name
 from txlog.verbs.change_rows import ChangeRows
 
 
@@ -76,7 +77,9 @@ class Update(ChangeRows):
         if not rows:
             return RowChanges(plan.reading.where)
         update = None
-        if not self.is_part:  # A part of a transaction may change rows that have no ids yet.
+        # A part of a transaction may change rows that have no ids yet. On a branch, new column
+        # files would make every change of files in the table a conflict (BRA-25).
+        if not self.is_part and branch_name(self.context.store) is None:
             update = plan_column_update(self.context, base, self._given, self._options)
         ways: list[Way] = ["move"] * len(rows) if update is None else ways_of(update, rows)
         parts = [(one, way) for one, way in zip(rows, ways, strict=True) if way != "move"]
@@ -99,7 +102,13 @@ class Update(ChangeRows):
             clean_after(error, lambda: given.discard(self.context.store))
             raise
         both = changed.with_more(given)
-        assert both is not None  # Both record their changes in files, or none does.
+        if both is None:
+            given.discard(self.context.store)
+            changed.discard(self.context.store)
+            raise InternalError(
+                reason="some changes of an update are in change files, and others are not",
+                remedy="Nothing was committed. Please report this error with the table's log",
+            )
         return both
 
     def parameters(self, changes: RowChanges) -> Mapping[str, Any]:

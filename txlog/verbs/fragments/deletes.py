@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
+from txlog.actions.file import Cdc
 from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -15,6 +16,13 @@ from txlog.base.errors import (
 )
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
+from txlog.data_files.change_files import (
+    RowsOf,
+    deleted_rows,
+    discard_changes,
+    records_changes,
+    write_rows_of,
+)
 from txlog.data_files.deletions import (
     adds_of,
     removes_of,
@@ -22,6 +30,7 @@ from txlog.data_files.deletions import (
     with_vector,
 )
 from txlog.data_files.row_changes import FileDeletes, RowChanges
+from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.fragments.rows import FEATURE
 from txlog.scan.deletions import load_deletions
@@ -45,19 +54,23 @@ class CommitDeletes(FragmentsOperation):
         self._request = request
         self._deletes: RowChanges | None = None
         self._union: RowChanges | None = None  # Deletion vectors that this operation wrote itself.
+        self._cdc: tuple[Cdc, ...] = ()  # Of the last attempt.
 
     def changes(self, base: Base) -> Intent | None:
         """Return the removed fragments, and those that get the vectors of workers."""
         request = self._request
-        deletes = self._deletes = _row_deletes(self.context, base, request)
+        deletes, whole = _row_deletes(self.context, base, request)
+        self._deletes = deletes
         if not deletes.removes:
             return None
+        self._record(base.snapshot, deletes.files, whole)
         return Intent(
             operation=self.name,
             kind="delete",
             read_version=base.snapshot.version,
             removes=deletes.removes,
             adds=deletes.adds,
+            cdc=self._cdc,
             row_deletes=deletes.row_deletes,
             read_columns=read_by(request.updated_fragments),
             parameters={"predicate": [request.predicate] if request.predicate else []},
@@ -75,18 +88,45 @@ class CommitDeletes(FragmentsOperation):
         if united is None:
             _raise_shared_rows(self.context, current, self._deletes)
             return None
-        tidied(self.discard)  # Nothing else refers to vectors of an earlier merge.
+        tidied(self._discard_union)  # Nothing else refers to vectors of an earlier merge.
         self._deletes = self._union = united
         return replace(intent, removes=united.removes, adds=united.adds)
 
+    def _record(
+        self, base: Snapshot, deletes: Sequence[FileDeletes], whole: Sequence[Fragment]
+    ) -> None:
+        """Write the deleted rows as changes if primary files alone do not show them (FRG-50)."""
+        self._discard_changes()
+        gone = [*whole, *(one.fragment for one in deletes)]
+        if records_changes(base) and any(len(one.files) > 1 for one in gone):
+            parts = [RowsOf("delete", one.fragment, one.rows) for one in deletes]
+            written = write_rows_of(self.context, base, [*parts, *deleted_rows(whole)])
+            self._cdc = tuple(written)
+
+    def _discard_changes(self) -> None:
+        cdc, self._cdc = self._cdc, ()
+        if cdc:
+            discard_changes(self.context.store, cdc)
+
     def discard(self) -> None:
-        """Delete the merged vectors; the files of workers are kept."""
+        """Delete the merged vectors and the change files; the files of workers are kept."""
+        self._discard_changes()
+        self._discard_union()
+
+    def landed(self, intent: Intent) -> None:
+        """Keep the files: the commit refers to them."""
+        self._cdc, self._union = (), None
+
+    def _discard_union(self) -> None:
         union, self._union = self._union, None
         if union is not None:
             union.discard(self.context.store)
 
 
-def _row_deletes(context: Context, base: Base, request: FragmentOperation.Delete) -> RowChanges:
+def _row_deletes(
+    context: Context, base: Base, request: FragmentOperation.Delete
+) -> tuple[RowChanges, list[Fragment]]:
+    """Return the changes, and the fragments that are deleted as a whole."""
     deletes = []
     vectors = {}
     for metadata in request.updated_fragments:
@@ -140,7 +180,7 @@ def _row_deletes(context: Context, base: Base, request: FragmentOperation.Delete
         for add in adds_of(base.rows(primaries))
         if (vector := vectors[add.path]) is not None
     ]
-    return RowChanges(
+    changes = RowChanges(
         None,
         tuple(removes),
         vectored=tuple(adds),
@@ -148,6 +188,7 @@ def _row_deletes(context: Context, base: Base, request: FragmentOperation.Delete
         files_removed=len(whole),
         files=tuple(deletes),
     )
+    return changes, whole
 
 
 def _require_form(metadata: FragmentMetadata, base: Snapshot) -> None:
