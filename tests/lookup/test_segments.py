@@ -140,7 +140,7 @@ def put(path: str, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("format", 2), ("columns", []), ("columns", [1]), ("types", []),
+        ("format", 3), ("columns", []), ("columns", [1]), ("types", []),
         ("types", ["long", "long"]), ("runs", 7), ("runs.0", None),
         ("runs.0.form", "other"), ("runs.0.keys", 201), ("runs.0.keys", -1),
         ("runs.0.first", -1), ("runs.0.last", 0), ("runs.0.shift", 64),

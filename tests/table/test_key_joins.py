@@ -186,3 +186,56 @@ def test_rows_that_joins_keep_without_a_match_are_not_left_out(provenance: Any) 
             plans = txlog.sql(f"EXPLAIN SELECT 1 {query}", given).to_pylist()
             told = [one["table"].split()[-1] for one in plans if " read before" in one["plan"]]
             assert sorted(told) == read, (query, plans)
+
+
+@pytest.mark.spec("LKP-15")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) AS n FROM a JOIN keys ON a.s = keys.s",
+        "SELECT count(*) AS n FROM a JOIN keys ON a.l = keys.l",
+        "SELECT count(*) AS n FROM a, keys WHERE a.d = keys.d AND a.d = 1e17",
+        "SELECT count(*) AS n FROM a, keys WHERE a.d = keys.d AND a.d = 100000000000000000",
+        "SELECT count(*) AS n FROM a, keys WHERE a.d = keys.d AND a.d = 0.5",
+        "SELECT count(*) > 0 AS n FROM a, keys WHERE a.i = keys.i USING SAMPLE 0 ROWS",
+    ],
+)
+def test_an_index_changes_no_answer(tmp_path: Path, query: str) -> None:
+    columns = {
+        "i": pa.array([1, 2], pa.int64()),
+        "d": pa.array([10**17, 10**17 + 1], pa.decimal128(38, 0)),
+        "s": pa.array([{"p": 1}, {"p": 2}]),
+        "l": pa.array([[1], [2]]),
+    }
+    table = txlog.write(tmp_path / "a", pa.table(columns))
+    table.indexes.create("d")
+    table.indexes.create("i")
+    given = {"a": txlog.Table(table.uri), "keys": pa.table(columns)}
+    with moved(ALWAYS_USED):
+        found = txlog.sql(query, given)
+        assert found == txlog.sql(query, given, use_index=False)
+
+
+def test_many_keys_are_not_looked_up(tmp_path: Path) -> None:
+    rows = pa.table({"x": range(20)})
+    table = txlog.write(tmp_path / "a", rows)
+    query = "EXPLAIN SELECT count(*) AS n FROM a JOIN keys ON a.x = keys.x"
+    given = {"a": table, "keys": rows}
+
+    def told() -> list[str]:
+        return [plan for plan in txlog.sql(query, given)["plan"].to_pylist() if "before" in plan]
+
+    with moved(ALWAYS_USED):
+        assert told() == []  # No index has the column.
+        table.indexes.create("x")
+        given["a"] = txlog.Table(table.uri)
+        assert len(told()) == 1
+        with moved({"txlog.table.key_joins:_MOST_KEYS": 19}):
+            assert told() == []
+        with moved({"txlog.table.key_joins:_MOST_BYTES": 1}):
+            assert told() == []
+
+
+def test_a_query_is_not_measured(tmp_path: Path) -> None:
+    with pytest.raises(txlog.InvalidInputError, match="EXPLAIN ANALYZE runs a query"):
+        txlog.sql("explain  analyze SELECT 1", root=tmp_path)

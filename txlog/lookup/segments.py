@@ -160,13 +160,21 @@ def encode_segment(
         described.append(one)
     head = orjson.dumps(
         {
-            "format": 1, "columns": columns, "types": types, "by": f"txlog/{__version__}",
+            "format": 2 if any(map(_needs_two, runs)) else 1,
+            "columns": columns, "types": types, "by": f"txlog/{__version__}",
             "runs": described, **({} if table is None else {"table": table}),
         }
     )  # fmt: skip
     start = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little")
     start += bytes(4) + head
     return b"".join([start, bytes(-len(start) % _ALIGNED), *arrays])
+
+
+def _needs_two(covered: CoveredRun) -> bool:
+    """Return whether a run has what format 1 lacks: LKP-10."""
+    run = covered.run
+    has_nulls = run.rows is None and any(file.nulls for file in covered.files)
+    return run.form == "composite" or run.start > 0 or has_nulls
 
 
 def parse_segment(data: Any, name: str) -> Segment:
@@ -194,7 +202,7 @@ def parse_segment(data: Any, name: str) -> Segment:
     begin = -(-(_HEAD_AT + length) // _ALIGNED) * _ALIGNED
     try:
         read = orjson.loads(head)
-        if read["format"] != 1:
+        if read["format"] not in (1, 2):
             raise RunError(f"it has the format {read['format']!r}, which is newer than this txlog")
         columns, types = tuple(read["columns"]), tuple(read["types"])
         if (

@@ -27,6 +27,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
+from txlog.protocol.properties import index_definitions
 from txlog.scan.arrow_filters import values_of_filter
 from txlog.scan.bloom_filters import groups_left
 from txlog.scan.data_file import BATCH_ROWS
@@ -397,6 +398,17 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def indexed(self, filter: Any) -> ScanPlan | None:
         """Return a plan by an index of the rows that a filter keeps; None: no index is there."""
         return self._held.indexed(filter, self.schema)
+
+    def index_columns(self) -> frozenset[str]:
+        """Return the columns that an index of the table has, if indexes may be used."""
+        if self._held.plan_of is None:
+            return frozenset()
+        snapshot = self._held.snapshot
+        known = index_definitions(snapshot.metadata.configuration).values()
+        stored = {name for one in known for name in one.columns}
+        mode = snapshot.mapping_mode
+        fields = snapshot.schema.fields
+        return frozenset(one.name for one in fields if one.name_in_files(mode) in stored)
 
     def rows(self, indexed: ScanPlan, names: Sequence[str], filter: Any) -> pa.Table:
         """Return columns of the rows that a filter keeps, by the plan that `indexed` made for it.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from sqlglot.optimizer.scope import Scope
 
 _MOST_ROWS: Threshold = 1 << 20  # Rows of one table that are read before the query.
+_MOST_BYTES: Threshold = 1 << 28  # Of the files that have them.
+# Keys of one table that are looked up in another one. Of more keys the lists in filters cost more
+# than a scan.
+_MOST_KEYS: Threshold = 5_000
 
 
 @dataclass
@@ -85,7 +89,8 @@ def _sources(scope: Scope, relations: Mapping[str, Any]) -> dict[str, _Source]:
 
     select = scope.expression
     begin = select.args.get("from_") if isinstance(select, exp.Select) else None
-    if begin is None or select.args.get("laterals"):
+    # A sample is taken of all rows before WHERE.
+    if begin is None or select.args.get("laterals") or select.args.get("sample"):
         return {}
     joins = select.args.get("joins") or []
     found: dict[str, _Source] = {}
@@ -219,10 +224,11 @@ def _value(node: exp.Expr) -> Any:
         if isinstance(node, exp.Literal):
             if node.is_string:
                 return node.name
-            return int(node.name) if node.name.isdecimal() else Decimal(node.name)
+            # Engines differ in others: `1.5` is a decimal or a double, `1e5` is a double.
+            return int(node.name) if node.name.isdecimal() else None
         if isinstance(node, exp.Cast) and node.to.is_type("date"):
             return date.fromisoformat(node.this.name) if node.this.is_string else None
-    except (ValueError, InvalidOperation):
+    except ValueError:
         return None
     return None
 
@@ -234,7 +240,7 @@ def _as_type(values: list[Any], kind: pa.DataType) -> pa.Array | None:
     fits = (
         (texts and all(isinstance(one, str) for one in values))
         or (pa.types.is_integer(kind) and all(type(one) is int for one in values))
-        or (decimals and all(isinstance(one, int | Decimal) for one in values))
+        or (decimals and all(type(one) is int for one in values))
         or (pa.types.is_date32(kind) and all(type(one) is date for one in values))
     )
     if not fits:
@@ -249,11 +255,14 @@ def _as_type(values: list[Any], kind: pa.DataType) -> pa.Array | None:
 
 def _keys_of(rows: pa.Table, name: str, kind: pa.DataType) -> pa.Array | None:
     """Return the values of a column in another type; None: engines compare them otherwise."""
-    values = pc.drop_null(flat(rows[name]).unique())
-    if pa.types.is_uint64(values.type):
+    given = flat(rows[name])
+    if pa.types.is_dictionary(given.type):
+        given = given.cast(given.type.value_type)
+    if pa.types.is_nested(given.type) or pa.types.is_uint64(given.type):
         return None
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
+    values = pc.drop_null(given.unique())
+    if len(values) > _MOST_KEYS:
+        return None
     if values.type == kind:
         return None if pa.types.is_floating(kind) else values
     if pa.types.is_integer(values.type) and pa.types.is_integer(kind):
@@ -289,6 +298,8 @@ def _way(alias: str, source: _Source, few: Mapping[str, pa.Table]) -> _Way | Non
     rows = None if plan is None else rows_named(plan)
     if plan is None or rows is None or rows > _MOST_ROWS:
         return None
+    if plan.read_files.explanation.bytes_to_read > _MOST_BYTES:
+        return None
     return _Way(alias, filter, by, plan, rows)
 
 
@@ -302,11 +313,7 @@ def _narrowed(
         for alias, source in sources.items()
         if isinstance(source.relation, pa.Table) and source.relation.num_rows <= _MOST_ROWS
     }
-    left = {
-        alias: source
-        for alias, source in sources.items()
-        if isinstance(source.relation, TableDataset) and (source.values or source.keys)
-    }
+    left = {alias: source for alias, source in sources.items() if _has_index(source)}
     ways: dict[str, _Way | None] = {}
     stale = set(left)  # Tables of which more keys are known than when their way was found.
     while True:
@@ -327,6 +334,14 @@ def _narrowed(
         stale = {
             name for name, one in left.items() if any(other == alias for _, other, _ in one.keys)
         }
+
+
+def _has_index(source: _Source) -> bool:
+    """Return whether an index of a table has a column of which values or keys are known."""
+    if not isinstance(source.relation, TableDataset):
+        return False
+    indexed = source.relation.index_columns()
+    return not indexed.isdisjoint({*source.values, *(name for name, _, _ in source.keys)})
 
 
 def _filter(source: _Source, few: Mapping[str, pa.Table]) -> tuple[Any, tuple[str, ...]]:

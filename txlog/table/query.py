@@ -23,7 +23,7 @@ from txlog.table.table import Table
 if TYPE_CHECKING:
     from sqlglot import exp
 
-_EXPLAIN = re.compile(r"\s*EXPLAIN\s+", re.IGNORECASE)
+_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?P<measured>ANALYZE\b)?", re.IGNORECASE)
 _AS_IT_IS = "read by the engine, which gives its filters to the table"
 _SCHEMES = ("/", "\\", "~", ".")
 
@@ -80,6 +80,12 @@ def sql(
     chosen = _engine(engine)
     given = {} if tables is None else tables
     explained = _EXPLAIN.match(query) if isinstance(query, str) else None
+    if explained and explained["measured"]:
+        raise InvalidInputError(
+            argument="query",
+            reason="EXPLAIN ANALYZE runs a query to measure it, which is not possible here",
+            remedy="Write EXPLAIN SELECT …",
+        )
     parsed = _parse(query[explained.end() :] if explained else query)
     if chosen == "polars":
         _refuse_functions(parsed)

@@ -116,6 +116,10 @@ def write(
     )
     require_app_version(txn)
     stated = computed_from_in(mode, computed_from)
+    if on_conflict != "error":
+        from txlog.verbs.constraints import require_on_conflict
+
+        require_on_conflict(on_conflict)
     if on_conflict != "error" and mode != "append":
         raise InvalidInputError(
             argument="on_conflict",

@@ -111,6 +111,16 @@ OnConflict = Literal["error", "ignore", "update"]
 """What an append does with rows whose unique key the table has already."""
 
 
+def require_on_conflict(value: object) -> None:
+    """Raise `InvalidInputError` unless it is one of `OnConflict`."""
+    known = get_args(OnConflict)
+    if value not in known:
+        raise InvalidInputError(
+            argument="on_conflict",
+            reason=f"{value!r} is not one of {', '.join(map(repr, known))}",
+        )
+
+
 def over_conflicts(
     data: object,
     on_conflict: OnConflict,
@@ -127,13 +137,8 @@ def over_conflicts(
         `on_conflict` is unknown, the table has not exactly one unique key, or the schema would be
         replaced.
     """
-    known = get_args(OnConflict)
+    require_on_conflict(on_conflict)
     keys = key_columns(base)
-    if on_conflict not in known:
-        raise InvalidInputError(
-            argument="on_conflict",
-            reason=f"{on_conflict!r} is not one of {', '.join(map(repr, known))}",
-        )
     if len({frozenset(key.key.columns) for key in keys.values()}) != 1:
         raise InvalidInputError(
             argument="on_conflict",
