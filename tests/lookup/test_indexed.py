@@ -397,7 +397,7 @@ def test_the_first_columns_of_sorted_keys(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", rows.slice(0, 1_700), properties={"txlog.pageRows": "10"})
     table.indexes.create(["a", "b", "c"], name="abc")
     table.append(rows.slice(1_700))
-    table.append(rows.slice(40, 50).take(pa.array([3, 1, 4, 5, 9, 2])))  # It is not sorted.
+    table.append(rows.take(pa.array([3, 2_500, 1, 1_900, 9, 2])))  # It is not sorted.
     for _ in range(2):
         hour = f"TIMESTAMP '{FIRST + timedelta(hours=7):%Y-%m-%d %H:%M:%S}'"
         for where, found in [
@@ -421,7 +421,7 @@ def test_the_first_columns_of_sorted_keys(tmp_path: Path) -> None:
     table.indexes.create("a", name="a_alone")
     # Of two indexes the one that leaves less to read is used.
     where = f"a = 7 AND b < {hour}"
-    assert str(same_rows(table, where).index).startswith("a_alone: 100 rows may match in 3 files")
+    assert str(same_rows(table, where).index).startswith("a_alone: 100 rows may match in 2 files")
     table.delete(col("n").isin(range(41, 46)))
     table.optimize.compact(sort_by=["a", "b", "c"])
     assert str(same_rows(table, where).index).startswith("abc: 16 rows may match in 1 files")
