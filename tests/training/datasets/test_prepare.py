@@ -23,7 +23,13 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from tests.training.datasets.types.test_types import IMAGES, image, zipped
-from txlog.base.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
+from txlog.base.errors import (
+    CommitConflictError,
+    DataFileError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.store.local.disk import Disk
 from txlog.training import Image
 from txlog.training.datasets import training_files
@@ -796,3 +802,12 @@ def test_a_comment_in_a_predicate_hides_nothing(tmp_path: Path) -> None:
     comment = intents.prepare(where="1 = 1 -- all", split=SPLIT, part="val", key="utterance")
     assert comment.version_hash == plain.version_hash
     assert 0 < plain.statistics["numExamples"] < 40
+
+
+def test_ray_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Datasets(tmp_path, runner=InlineRunner()).create("d", "TABLE", pa.table({"n": [1]}))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UnsupportedFeatureError, match=r"pip install 'ray\[data\]'"):
+        made.prepare().ray()

@@ -684,6 +684,17 @@ def after(*commands: Any, now_ms: int = 0) -> dict[int, StepState]:
     return steps
 
 
+@pytest.mark.spec("DST-67")
+def test_who_is_limited_learns_no_names_of_steps() -> None:
+    steps = after(ADD, AddStep("hidden", "clean", None, "last", None, "TABLE", "p.py", "new"))
+    for asked, into, told in (("last", "raw", "clean"), ("other", "last", "hidden")):
+        for user in (None, "eve"):
+            command = AddStep("x", asked, None, into, None, "TABLE", "p.py", "new", user)
+            with pytest.raises(TxlogError) as caught:
+                decide_step(steps, command, 0)
+            assert (told in str(caught.value)) == (user is None)
+
+
 @pytest.mark.spec("DST-73")
 def test_one_worker_runs_a_step_at_a_time() -> None:
     first = ClaimStep(1, 1, "w1", lease_ms=1_000)

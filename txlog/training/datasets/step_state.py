@@ -206,8 +206,10 @@ def _added(steps: Steps, command: AddStep) -> tuple[str, dict[str, Any]] | None:
                 remedy="Remove that step first, or choose another name",
             )
         if one.into == command.into:
+            # A user to whom access is limited may not know the names of other steps and data sets.
+            maker = f"the step {one.name!r}" if command.limited_to is None else "a step"
             raise AlreadyExistsError(
-                reason=f"the step {one.name!r} makes the data set {command.into!r} already",
+                reason=f"{maker} makes the data set {command.into!r} already",
                 remedy="Choose another data set, or remove that step first",
             )
     _require_no_loop(live, command)
@@ -244,7 +246,8 @@ def _require_no_loop(live: Iterable[StepState], command: AddStep) -> None:
         if above == command.into:
             raise InvalidInputError(
                 argument="into",
-                reason="the step would run on its own result: " + " ← ".join(names),
+                reason="the step would run on its own result"
+                + (": " + " ← ".join(names) if command.limited_to is None else ""),
                 remedy="Choose a data set from which the input is not made",
             )
         one = maker.get(above)

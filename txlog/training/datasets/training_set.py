@@ -188,11 +188,18 @@ class TrainingSet:
         """Return the examples as a `ray.data.Dataset`, whose tasks read one data file each.
 
         Nothing is read before its rows are used. The tasks need txlog and access to the folder.
+        The rows are those of the table `examples`: unlike those of `export`, they have the numbers
+        of labels, and of a content that is stored as a file the `uri` and a null `content`.
 
         Parameters
         ----------
         columns
             As for `Table.scan`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Ray Data is not installed.
         """
         from txlog.training.datasets.formats.ray_data import as_ray
 

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txlog.base.errors import SchemaMismatchError, TxlogError, reason_of
+from txlog.base.errors import (
+    SchemaMismatchError,
+    TxlogError,
+    UnsupportedFeatureError,
+    reason_of,
+)
 from txlog.training.datasets.formats.samples import without_extensions
 from txlog.training.datasets.sources import refused
 
@@ -53,8 +58,21 @@ def rows_of_ray(source: Any) -> pa.RecordBatchReader:
 
 
 def as_ray(table: Table, columns: Sequence[str] | None) -> Any:
-    """Return a `ray.data.Dataset` of a table's rows; its tasks read a fragment each."""
-    import ray.data
+    """Return a `ray.data.Dataset` of a table's rows; its tasks read a fragment each.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Ray Data is not installed.
+    """
+    try:
+        import ray.data
+    except ImportError as error:
+        raise UnsupportedFeatureError(
+            features=("Ray Data",),
+            reason=f"Ray Data cannot be imported: {reason_of(error)}",
+            remedy="Install it: pip install 'ray[data]'",
+        ) from error
 
     fragments = list(table.fragments())
     chosen = None if columns is None else list(columns)
