@@ -309,10 +309,12 @@ def test_a_step_waits_for_the_end_of_a_branch(tmp_path: Path) -> None:
     made.update(rows_of("d"), replace=True)
     runs = datasets.run_steps(folder=tmp_path)
     assert [(one.commit_id, one.state) for one in runs] == [(1, "DONE")]
-    assert datasets.steps()[0].waiting == ()
+    held = datasets.steps()[0]
+    assert (held.state, held.waiting, held.branch) == ("WAITING", (), "try")
     made.discard("bad")
     made.publish("try")
-    assert datasets.steps()[0].waiting == (2, 4)
+    freed = datasets.steps()[0]
+    assert (freed.state, freed.waiting, freed.branch) == ("WAITING", (2, 4), None)
     runs = datasets.run_steps(folder=tmp_path)
     assert [(one.commit_id, one.state) for one in runs] == [(2, "DONE"), (4, "DONE")]
     # Commit 4 replaced what it saw: commit 1, and not 2, which was on a branch.

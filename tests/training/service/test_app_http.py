@@ -39,7 +39,7 @@ from txlog.training import (
 from txlog.training.datasets.access import inherited
 from txlog.training.datasets.home import os_user
 from txlog.training.datasets.program import Program
-from txlog.training.service.auth import digest_of, parse_tokens
+from txlog.training.service.auth import Principal, digest_of, parse_tokens
 from txlog.training.service.parts import range_of
 
 
@@ -631,6 +631,23 @@ def test_a_stream_is_the_file_of_an_export(catalog: Datasets, tmp_path: Path) ->
         same = client.create("same", "TEXT_INTENT", "in/all.tar")
         assert same.commit(1).digest == catalog.dataset("intents").commit(1).digest
     assert not [one for one in threading.enumerate() if one.name == "txlog-export"]
+
+
+def test_a_page_goes_on_after_a_data_set_that_is_purged_meanwhile(
+    catalog: Datasets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        catalog.create(f"more {number}", "TEXT_INTENT")
+    whole = [one.name for one in catalog.list()]
+    listed = Datasets.list
+
+    def without_one(datasets: Datasets, limit: int, after: int | None = None) -> Any:
+        page = listed(datasets, limit, after)
+        return page if after else page[1:]
+
+    monkeypatch.setattr(Datasets, "list", without_one)
+    found, following = Principal("all", "admin").page(catalog, 2)
+    assert ([one.name for one in found], following) == (whole[1:3], found[-1].dataset_id)
 
 
 def test_a_list_of_users_that_is_none(catalog: Datasets) -> None:

@@ -378,6 +378,13 @@ def branch(root: Root, name: Name, branch: BranchName) -> None:
 
 
 @datasets.command()
+def branches(root: Root, name: Name, json: Json = False) -> None:
+    """List the branches that are neither published nor discarded."""
+    rows = [{"branch": one} for one in _dataset(root, name).branches()]
+    print_rows(f"Branches of {name}", rows, json)
+
+
+@datasets.command()
 def publish(root: Root, name: Name, branch: BranchName, json: Json = False) -> None:
     """Let all later training sets pick the commits of a branch."""
     _print_commits(f"Published commits of {name}", _dataset(root, name).publish(branch), json)
@@ -714,6 +721,7 @@ def _print_steps(title: str, steps: Sequence[Step], json: bool, one: bool = Fals
             "state": step.state,
             "done": step.done,
             "waiting": ", ".join(map(str, step.waiting)),
+            "branch": "" if step.branch is None else f"waits for {step.branch}",
             "error": "" if step.error is None else step.error.text,
         }
         for step in steps

@@ -319,6 +319,7 @@ EXAMPLES = {
     "datasets hide": "datasets hide sets intents 2",
     "datasets unhide": "datasets unhide sets intents 2",
     "datasets branch": "datasets branch sets intents trial",
+    "datasets branches": "datasets branches sets intents",
     "datasets publish": "datasets publish sets intents trial",
     "datasets discard": "datasets discard sets intents trial",
     "datasets delete": "datasets delete sets intents",

@@ -73,7 +73,7 @@ def _steps(opened: Datasets) -> Grid | None:
                 one.into,
                 one.state,
                 one.done,
-                ranges_text(one.waiting),
+                ranges_text(one.waiting) or (f"at the branch {one.branch}" if one.branch else ""),
                 shortened(one.error.text) if one.error else "",
             ]
             for one in steps

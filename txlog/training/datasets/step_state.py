@@ -320,6 +320,12 @@ def _require_current(step: StepState, commit_id: int, attempt: int, worker: str)
     )
 
 
+def held_at(step: StepState, commits: Sequence[Commit]) -> str | None:
+    """Return the open branch at whose commit a step waits for its end; None if there is none."""
+    left = (one for one in commits if one.commit_id > step.done and not (one.hidden or one.purged))
+    return next((one.branch for one in left if one.branch is not None), None)
+
+
 def waiting(step: StepState, commits: Sequence[Commit]) -> tuple[int, ...]:
     """Return the commits of the input for which a step has yet to run, in order.
 

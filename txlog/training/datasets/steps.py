@@ -39,6 +39,7 @@ from txlog.training.datasets.step_state import (
     RemoveStep,
     Rows,
     StepState,
+    held_at,
     waiting,
 )
 from txlog.training.datasets.training_set import pick
@@ -66,6 +67,8 @@ class Step:
     user: str | None = None  # Who added it.
     input_id: int | None = None  # The number of the input; None while there is none.
     into_id: int | None = None  # The number of the result; None before the first run.
+    # The open branch of the input that holds up later commits, until it is published or discarded.
+    branch: str | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,8 @@ def steps_of(home: Home) -> list[Step]:
 def describe(home: Home, state: LedgerState, step: StepState) -> Step:
     """Return a step with what it has to do."""
     stopped = _stopped(state, step)
-    due = () if stopped is not None else waiting(step, _commits(home, state, step))
+    commits = () if stopped is not None else _commits(home, state, step)
+    due, held = waiting(step, commits), held_at(step, commits)
     last = step.last
     shown: State
     if stopped is not None:
@@ -156,7 +160,7 @@ def describe(home: Home, state: LedgerState, step: StepState) -> Step:
     elif last is not None and last.is_running(home.effects.now_ms()):
         shown = "RUNNING"
     else:
-        shown = "WAITING" if due else "IDLE"
+        shown = "WAITING" if due or held is not None else "IDLE"
     return Step(
         name=step.name,
         input=step.input,
@@ -171,6 +175,7 @@ def describe(home: Home, state: LedgerState, step: StepState) -> Step:
         user=step.user,
         input_id=_given(state, step),
         into_id=_into(state, step),
+        branch=held,
     )
 
 

@@ -6,7 +6,7 @@ Rules: spec/datasets.md, DST-40 and DST-41.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -162,10 +162,11 @@ class TrainingSet:
             storage_options=storage_options,
         )
 
-    def stream(self, form: str) -> Iterator[bytes]:
+    def stream(self, form: str) -> Generator[bytes, None, None]:
         """Yield the bytes of one file with all examples, as `export` writes it.
 
-        Nothing is written to a disk, and the memory holds a few megabytes at a time.
+        Nothing is written to a disk. The memory holds a few megabytes at a time, or a whole example
+        that is larger. Close it (`close`) if you do not read all of it.
 
         Parameters
         ----------

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Generator
+from itertools import chain
+from threading import Semaphore
 from typing import Any
 
+from anyio import CancelScope, fail_after
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.training.service.problems import RETRY_AFTER_S, problem_of
 
 PROBLEM = "application/problem+json"
 MOST_BODY_BYTES = 1 << 20
+MOST_EXPORTS = (
+    16  # Each has a thread, and takes one of those of the server while it waits for rows.
+)
+STALLED_S = 300.0  # The time after which an export ends whose receiver takes no bytes.
 _LOG = logging.getLogger("txlog.serve")
 
 
@@ -75,7 +85,23 @@ def _plain_problem(status: int, detail: str) -> JSONResponse:
     )
 
 
-async def bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
+class Bounded:
+    """An ASGI application that refuses some requests, and gives the others to another one.
+
+    It is no middleware of responses, which would end an answer that an error cut off as if it were
+    complete.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to a request."""
+        refused = _refused(Request(scope)) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+
+def _refused(request: Request) -> Response | None:
     """Refuse requests from other sites, and bodies that are not JSON or are too large.
 
     Without this check, a page of another site in a browser on this machine could send requests.
@@ -99,4 +125,52 @@ async def bounded(request: Request, call: Callable[[Request], Awaitable[Response
         "application/json"
     ):
         return _plain_problem(415, "expected Content-Type: application/json")
-    return await call(request)
+    return None
+
+
+class ExportAnswer(StreamingResponse):
+    """An export, whose thread ends with the answer, and when the receiver stalls."""
+
+    def __init__(
+        self, first: bytes, chunks: Generator[bytes, None, None], slots: Semaphore, name: str
+    ) -> None:
+        headers = {
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        self._chunks, self._slots = chunks, slots
+        super().__init__(
+            chain([first], chunks), headers=headers, media_type="application/octet-stream"
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the bytes; an error cuts the answer off."""
+
+        async def send_or_end(message: Message) -> None:
+            with fail_after(STALLED_S):
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, send_or_end)
+        finally:
+            with CancelScope(shield=True):  # Also if the receiver has left.
+                try:
+                    await run_in_threadpool(self._chunks.close)
+                finally:
+                    self._slots.release()
+
+
+def export_answer(chunks: Generator[bytes, None, None], slots: Semaphore, name: str) -> Response:
+    """Return the answer with an export, or 503 if too many are being sent.
+
+    Errors before the first bytes are raised, so that they have answers of their own.
+    """
+    if not slots.acquire(blocking=False):
+        return _plain_problem(503, "the server sends as many exports as it may: try again later")
+    try:
+        first = next(chunks, b"")
+    except BaseException:
+        slots.release()
+        raise
+
+    return ExportAnswer(first, chunks, slots, name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from itertools import chain
+from threading import Semaphore
 from typing import Annotated, Any
 
 import orjson
@@ -18,7 +18,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import StreamingResponse
 
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
@@ -33,7 +32,15 @@ from txlog.training.datasets.lineage import Direction, Graph
 from txlog.training.datasets.steps import Step
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import ONE_REQUEST, Access, Commit, Part, Summary
-from txlog.training.service.answers import bounded, on_error, on_fault, on_http, on_invalid
+from txlog.training.service.answers import (
+    MOST_EXPORTS,
+    Bounded,
+    export_answer,
+    on_error,
+    on_fault,
+    on_http,
+    on_invalid,
+)
 from txlog.training.service.auth import (
     Authenticator,
     Everybody,
@@ -116,7 +123,8 @@ def create_app(
     app.state.datasets = datasets
     app.state.authenticator = authenticator or Everybody()
     app.state.hosts = {*_OWN_NAMES, *hosts} if authenticator is None else None
-    app.middleware("http")(bounded)
+    app.state.exports = Semaphore(MOST_EXPORTS)
+    app.add_middleware(Bounded)
     app.add_exception_handler(TxlogError, on_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http)
@@ -444,12 +452,7 @@ def _add_training_sets(app: FastAPI) -> None:
     def export(form: str, made: Made) -> Response:
         """Return all examples as one file: `webdataset` (a tar) or `tfrecord`."""
         chunks = made.stream(form)
-        first = next(chunks, b"")  # Its errors are answers; later ones cut the answer off.
-        headers = {"Content-Disposition": f'attachment; filename="{STREAMED[form]}"',
-                   "X-Content-Type-Options": "nosniff"}  # fmt: skip
-        return StreamingResponse(
-            chain([first], chunks), headers=headers, media_type="application/octet-stream"
-        )
+        return export_answer(chunks, app.state.exports, STREAMED[form])
 
 
 def _part(made: TrainingSet, name: str) -> Any:

@@ -207,7 +207,7 @@ class Principal:
         while len(found) <= limit:  # Data sets of others do not count.
             page = datasets.list(limit + 1, after, **options)
             found += [one for one in page if self.may_see(one.name, one.access)]
-            if len(page) <= limit:
+            if not page:  # A short page is no end: a purge may have removed some of it meanwhile.
                 break
             after = page[-1].dataset_id
         return found[:limit], found[limit - 1].dataset_id if len(found) > limit else None

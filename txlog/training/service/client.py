@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -220,7 +220,7 @@ class RemoteTrainingSet(TrainingSet):
             for part in self.parts
         ]
 
-    def stream(self, form: str) -> Iterator[bytes]:
+    def stream(self, form: str) -> Generator[bytes, None, None]:
         """Yield the bytes of one file with all examples, as `TrainingSet.stream` does."""
         self._made()
         path = f"{_path(self.dataset_id)}/training-sets/{_step(self.version_hash)}/export"

@@ -6,7 +6,7 @@ Each format is one module. `as_rows` opens a source, `export` writes one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,7 +132,7 @@ def export(
     return [f"{store.root}/{name}" for name in out.names]
 
 
-def stream(opened: Callable[[], pa.RecordBatchReader], form: str) -> Iterator[bytes]:
+def stream(opened: Callable[[], pa.RecordBatchReader], form: str) -> Generator[bytes, None, None]:
     """Yield the bytes of one file with all rows; `opened` and errors as for `streamed`.
 
     Raises

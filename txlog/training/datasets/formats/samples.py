@@ -14,8 +14,10 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import SchemaMismatchError
+from txlog.base.thresholds import Threshold
 from txlog.training.datasets.formats.base import KEY
 
+_CUT_BYTES: Threshold = 8 << 20  # Of the contents of a batch that do not lie in the rows.
 _METADATA = b"huggingface"
 # What the columns of a type are called in other formats. Names of labels come before their numbers.
 _NAMES = {
@@ -463,7 +465,7 @@ def as_samples(
     schema = with_features(schema, features) if features else schema
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in rows:
+        for batch in rows if content_of is None else _cut(rows):
             columns = [
                 _contents(batch, content_of) if name == "content" and content_of else batch[name]
                 for name in sources
@@ -477,6 +479,24 @@ def as_samples(
             )
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _cut(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows so that their contents beside them have a bounded number of bytes.
+
+    Without a column `size` a batch has one row.
+    """
+    for batch in rows:
+        if "size" in batch.schema.names:
+            sizes = pc.fill_null(batch["size"], 0).to_pylist()
+        else:
+            sizes = [_CUT_BYTES] * len(batch)
+        start = total = 0
+        for end, (size, uri) in enumerate(zip(sizes, batch["uri"], strict=True), 1):
+            total += size if uri.is_valid else 0
+            if total >= _CUT_BYTES or end == len(batch):
+                yield batch.slice(start, end - start)
+                start, total = end, 0
 
 
 def _contents(batch: pa.RecordBatch, content_of: Callable[[str], bytes]) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from queue import Empty, Full, Queue
 from threading import Event, Thread
@@ -62,7 +62,9 @@ class _Sink:
         raise _GoneError
 
 
-def streamed(writer: Writing, opened: Callable[[], pa.RecordBatchReader]) -> Iterator[bytes]:
+def streamed(
+    writer: Writing, opened: Callable[[], pa.RecordBatchReader]
+) -> Generator[bytes, None, None]:
     """Yield the bytes of one file of a format. A thread writes it while it is read.
 
     Parameters
@@ -107,4 +109,4 @@ def streamed(writer: Writing, opened: Callable[[], pa.RecordBatchReader]) -> Ite
                 sink.chunks.get_nowait()
             except Empty:
                 break
-        thread.join()
+        thread.join(_LOOK_S)  # One that reads rows ends when it has them.
