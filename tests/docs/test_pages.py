@@ -126,7 +126,7 @@ def test_the_commands_of_the_flow_run(tmp_path: Path) -> None:
 # Pages of training data have their own.
 STORY = {"flights", "mirror", "totals", "passengers"}
 # The page on look-ups compares tables of several forms.
-OF_LOOKUPS = {"keyed", "by_polars", "by_duckdb", "ordered", "filtered"}
+OF_LOOKUPS = {"keyed", "delays", "sensors", "by_polars", "by_duckdb", "ordered", "filtered"}
 
 
 def test_the_pages_on_tables_tell_one_story() -> None:
