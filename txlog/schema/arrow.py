@@ -568,6 +568,9 @@ def _changed(kind: pa.DataType) -> Iterator[tuple[str, str]]:
 
 
 def _delta_name(kind: pa.DataType) -> str:
+    if pa.types.is_fixed_size_list(kind):  # `fixed_schema` restores its size.
+        element = arrow_type(_type(kind.value_type, "", _Leniency(voids=True, nanos=True)))
+        return str(pa.list_(element, kind.list_size))
     return str(arrow_type(_type(kind, "", _Leniency(voids=True, nanos=True))))
 
 

@@ -72,6 +72,17 @@ def test_half_floats_stay_half_floats(rows: list[tuple[Any, list[Any], Any]]) ->
     assert batch_of(table, columns=["h"], views={"h": Number("float32")})["h"].dtype == np.float32
 
 
+def test_a_fill_of_half_floats_is_the_nearest_one(tmp_path: Path) -> None:
+    given = pa.table({"h": pa.array([np.float16(1), None], pa.float16())})
+    table = txlog.write(tmp_path / "t", given)
+    for fill in (0.1, np.float32(0.1), -2.0, 3, float("inf")):
+        values = batch_of(table, columns=["h"], fill={"h": fill})["h"]
+        assert values.tolist() == [1, np.float16(fill)]
+    for wrong in (1e6, 10**400, True, "a"):
+        with pytest.raises(InvalidInputError, match="is no value of a column of type"):
+            batch_of(table, columns=["h"], fill={"h": wrong})
+
+
 def test_a_half_float_that_another_engine_changed_is_refused(tmp_path: Path) -> None:
     given = {"h": pa.array([np.float16(1)] * 3), "l": pa.array([[np.float16(1)]] * 3)}
     table = txlog.write(tmp_path / "t", pa.table(given))

@@ -461,6 +461,8 @@ def fill_scalar(kind: pa.DataType, fill: Any, view: View) -> pa.Scalar:
     InvalidInputError
         The value is none of the column's type.
     """
+    if isinstance(view, _Halves):
+        fill = _half_fill(fill)
     value, element = fill, kind
     if is_bytes(kind) and isinstance(view, Vector) and not isinstance(fill, bytes):
         wanted = np.dtype(view.dtype).newbyteorder("<")
@@ -489,6 +491,21 @@ def _scalar(kind: pa.DataType, value: Any) -> pa.Scalar:
             if made.is_valid and is_whole and is_bool:
                 return made
     raise _wrong_fill(kind, value)
+
+
+def _half_fill(fill: Any) -> Any:
+    """Return the half float that is nearest to a value; another value as it is."""
+    if isinstance(fill, bool) or not isinstance(fill, int | float | np.floating):
+        return fill
+    try:
+        value = float(fill)
+        with np.errstate(over="ignore"):
+            made = float(np.float64(value).astype("float16"))
+    except OverflowError as error:
+        raise _wrong_fill(pa.float16(), fill) from error
+    if np.isinf(made) and not np.isinf(value):
+        raise _wrong_fill(pa.float16(), fill)
+    return made
 
 
 def _wrong_fill(kind: pa.DataType, value: Any) -> InvalidInputError:
