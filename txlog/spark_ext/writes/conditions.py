@@ -177,10 +177,9 @@ class RowsFound:
         frames: GivenFrames,
     ) -> None:
         self._spark = spark
-        self._uri = uri
+        self._store = open_store(uri, storage_options)
         self._condition = condition
         self._alias = alias
-        self._storage_options = storage_options
         self._frames = frames
         self._last: DataFrame | None = None  # The frame of the last look at all files.
         self._version = -1  # The version at which it looked first.
@@ -196,16 +195,15 @@ class RowsFound:
 
     def of_files(self, base: Snapshot, paths: pa.ChunkedArray) -> Mapping[int, BitMap64] | None:
         """Return the rows of some files; None if the condition may read what has changed."""
-        last, store = self._last, open_store(self._uri, self._storage_options)
-        if last is None or change_reads_table(last, None, store) or not is_settled(last):
+        last = self._last
+        if last is None or change_reads_table(last, None, self._store) or not is_settled(last):
             return None
         return _positions(self._chosen(base, paths))
 
     def _require_unchanged(self, chosen: DataFrame, base: Snapshot) -> None:
         """Raise as `require_unchanged` does."""
         asked = base.version if self._last is None else self._version
-        store = open_store(self._uri, self._storage_options)
-        require_unchanged(chosen, None, store, base, asked)
+        require_unchanged(chosen, None, self._store, base, asked)
 
     def _chosen(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> DataFrame:
         if base.schema.get(ROW_ADDRESS) is not None:
@@ -214,17 +212,16 @@ class RowsFound:
                 reason=f"a column named {ROW_ADDRESS} hides the addresses of rows",
                 remedy="Use a condition without functions: columns compared with constants",
             )
-        store = open_store(self._uri, self._storage_options)
         frame = read_version(
             self._spark,
-            store,
+            self._store,
             base,
             columns=[*base.schema.names(), ROW_ADDRESS],
             only=only,
         )
         frame = self._frames.added_to(frame, [self._condition])
         frame = frame if self._alias is None else frame.alias(self._alias)
-        return followed(frame.where(self._condition), store, base)
+        return followed(frame.where(self._condition), self._store, base)
 
 
 def _positions(chosen: DataFrame) -> Mapping[int, BitMap64]:
