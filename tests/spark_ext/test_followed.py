@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import StorageLevel
 
 import txlog
 from tests.examples import examples
@@ -113,7 +114,6 @@ SHAPES: tuple[Callable[[DataFrame], DataFrame], ...] = (
     lambda df: df.where(df["id"] > 1).select(df["id"], df["p"]),
     lambda df: df.groupBy("p").count().selectExpr("count AS id", "p"),
     lambda df: df.distinct().selectExpr("id + 1 AS id", "p"),
-    lambda df: df.cache(),
 )
 
 
@@ -362,6 +362,77 @@ def test_rows_that_are_computed_once_are_a_conflict_after_a_lost_race(
         merged_with_quarantine(read(spark, str(place)), place)
     assert txlog.Table(place).version == before + 1
     merged_with_quarantine(read(spark, str(place)), place)
+
+
+def cached_view(frame: DataFrame) -> DataFrame:
+    frame.createOrReplaceTempView("v_saved")
+    frame.sparkSession.catalog.cacheTable("v_saved")
+    return frame.sparkSession.table("v_saved")
+
+
+def cached(frame: DataFrame) -> DataFrame:
+    return frame.cache()
+
+
+def part_persisted(frame: DataFrame) -> DataFrame:
+    return frame.persist(StorageLevel.DISK_ONLY).where("id > 0")
+
+
+KEEPS = (cached, part_persisted, cached_view)
+
+
+@pytest.fixture
+def keeping(spark: SparkSession) -> Iterator[SparkSession]:
+    yield spark
+    spark.catalog.clearCache()
+
+
+@pytest.mark.spec("CON-30", "SPK-27")
+@pytest.mark.parametrize("keep", KEEPS)
+def test_rows_that_spark_keeps_are_merged_as_they_are_or_not_at_all(
+    keeping: SparkSession, place: Path, keep: Callable[[DataFrame], DataFrame]
+) -> None:
+    """Another plan would get other random numbers."""
+    frame = keep(read(keeping, str(place)).selectExpr("id", "CAST(rand() AS STRING) AS p"))
+    seen = collected(frame)
+    txlog.Table(place).optimize.compact()
+    merged(frame, place)
+    assert content(place) == [(number, f"{value}+") for number, value in seen]
+    before = content(place)
+    for change in (merged, deleted_by_subquery, merged_with_quarantine):
+        with pytest.raises(CommitConflictError, match="Spark keeps the rows"):
+            change(frame, place)
+    assert content(place) == before
+
+
+@pytest.mark.spec("CON-30", "SPK-27")
+def test_kept_rows_that_depend_on_the_order_of_tasks_delete_no_other_row(
+    keeping: SparkSession, place: Path
+) -> None:
+    """The frame is also joined with rows of the table that Spark does not keep."""
+    whole = read(keeping, str(place))
+    frame = whole.where("id >= 2").limit(1).cache()
+    assert len(collected(frame)) == 1
+    txlog.Table(place).update({"p": "'z'"}, "id = 1")
+    before = content(place)
+    for source in (frame, whole.join(frame.select("id"), "id")):
+        with pytest.raises(CommitConflictError, match="Spark keeps the rows"):
+            merged_by_handle(source, place)
+    assert content(place) == before
+    frame.unpersist()
+    merged(frame, place)
+    assert len(set(content(place)) - set(before)) == 1
+
+
+@pytest.mark.spec("CON-30", "SPK-27")
+def test_kept_rows_of_an_unknown_version_are_a_conflict(keeping: SparkSession, place: Path) -> None:
+    frame = read_format(keeping, place).cache()
+    assert len(collected(frame)) == 3
+    for change in (merged, deleted_by_subquery):
+        with pytest.raises(CommitConflictError, match="of which version"):
+            change(frame, place)
+    frame.unpersist()
+    merged(frame, place)
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -31,6 +31,23 @@ def plans_of(df: DataFrame) -> list[Any]:
     return [plan, *each(plan.subqueriesAll())]
 
 
+def kept_parts(df: DataFrame) -> Iterator[Any]:
+    """Yield the largest parts of a frame's plan whose rows Spark keeps (`cache`, `persist`).
+
+    Spark finds them by their plans, so they may also have been kept as parts of other frames. Parts
+    of subqueries are among them.
+    """
+    session = getattr(df, _CLASSIC).sparkSession()
+    manager = session.sharedState().cacheManager()
+    left = [] if manager.isEmpty() else [plan_of(df)]
+    while left:
+        plan = left.pop()
+        if manager.lookupCachedData(session, plan).isDefined():
+            yield plan
+        else:
+            left += [*each(plan.children()), *each(plan.subqueries())]
+
+
 def output_of(plan: Any) -> list[Any]:
     """Return the attributes of the columns of a plan."""
     return list(each(plan.output()))

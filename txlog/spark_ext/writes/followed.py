@@ -27,7 +27,13 @@ from txlog.spark_ext.plans import (
 )
 from txlog.spark_ext.reads.marks import Recipe, marks_of, recipe_on
 from txlog.spark_ext.reads.read_frame import read_version
-from txlog.spark_ext.writes.own_reads import Relation, relation_of, relations_of_plan, version_of
+from txlog.spark_ext.writes.own_reads import (
+    Relation,
+    kept_relations,
+    relation_of,
+    relations_of_plan,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +49,9 @@ def followed(df: DataFrame, store: Store, snapshot: Snapshot) -> DataFrame:
     """Return a frame that reads a table at a version of the log, wherever the caller chose none.
 
     What cannot be read so stays as it is: frames of Spark Connect, which have no plan here, reads
-    of columns that this version does not have with the same type, and rows that are kept already.
+    of columns that this version does not have with the same type, and rows that are computed
+    already. If Spark keeps rows of the table at another version (`cache`, `persist`), all of the
+    frame stays: in another plan Spark would not find them, and would compute other rows.
 
     Parameters
     ----------
@@ -54,14 +62,19 @@ def followed(df: DataFrame, store: Store, snapshot: Snapshot) -> DataFrame:
     """
     if not has_plan(df):
         return df
+
+    def is_other(one: Relation) -> bool:
+        return version_of(one, store, _NONE) not in (None, snapshot.version)
+
+    plans = [plan for plan in plans_of(df) if any(map(is_other, relations_of_plan(plan)))]
+    if not plans or any(map(is_other, kept_relations(df))):
+        return df
     parts = {}
-    for plan in plans_of(df):
-        versions = [version_of(one, store, _NONE) for one in relations_of_plan(plan)]
-        if any(one not in (None, snapshot.version) for one in versions):
-            for old, how in _reads(plan, df, store, snapshot):
-                new = _read_again(how, df, store, snapshot)
-                if new is not None and (part := _in_place_of(old, new)) is not None:
-                    parts[old] = part
+    for plan in plans:
+        for old, how in _reads(plan, df, store, snapshot):
+            new = _read_again(how, df, store, snapshot)
+            if new is not None and (part := _in_place_of(old, new)) is not None:
+                parts[old] = part
     return with_parts(df, parts) if parts else df
 
 

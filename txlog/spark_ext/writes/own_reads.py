@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.base.texts import without_secrets
-from txlog.spark_ext.plans import class_of, each, has_plan, plans_of
+from txlog.spark_ext.plans import class_of, each, has_plan, kept_parts, plans_of
 from txlog.spark_ext.reads.marks import READ_BRANCH, READ_TABLE, READ_VERSION
 from txlog.spark_ext.source.options import Options
 from txlog.store.branches import branch_id, branch_option, chain_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _CONNECT = "_plan"  # There is no public way to get the plan of a frame.
 _OWN_FORMAT = "txlog"
+_LATER = -1  # No mark has this version.
 _OF_CHOICE = ("versionasof", "timestampasof", "endingversion", "endingtimestamp")
 
 
@@ -59,9 +60,8 @@ def reads_latest(df: DataFrame, store: Store) -> bool:
 
     On Spark Connect, this is not known of names of views and tables of the server.
     """
-    later = -1  # No mark has this version.
     found = (one for one in _relations(df) if one is not None)
-    return any(version_of(one, store, later) == later for one in found)
+    return any(version_of(one, store, _LATER) == _LATER for one in found)
 
 
 def reads_table(df: DataFrame, store: Store) -> bool:
@@ -123,8 +123,9 @@ def require_unchanged(
     """Raise if a change reads its table in its source or in a subquery, and other rows are there.
 
     A writer has changed the table since the version that they read, at the first attempt or
-    at a later one, when Spark may have computed them already. A version that the caller has chosen
-    does not count. On Spark Connect, names of views and tables of the server are not looked at, nor
+    at a later one, when Spark may have computed them already. Of rows that the data source has
+    read and Spark keeps, nobody knows the version. A version that the caller has chosen does not
+    count. On Spark Connect, names of views and tables of the server are not looked at, nor
     are subqueries.
 
     Parameters
@@ -141,8 +142,19 @@ def require_unchanged(
     Raises
     ------
     CommitConflictError
-        They read a version with other rows.
+        They read a version with other rows, or Spark keeps rows of an unknown version.
     """
+    if _keeps_latest(df, store) or _keeps_latest(source, store):
+        raise CommitConflictError(
+            version=base.version,
+            rule="CON-30",
+            path=store.root,
+            reason="the change is computed from rows of the table that Spark keeps (cache or "
+            "persist), and Spark does not say of which version they are, because the frame reads "
+            "the latest one each time it is computed",
+            remedy="Nothing was committed. Make the frame by toDF or spark_ext.read, or name the "
+            "version (option versionAsOf), before Spark keeps it; or call unpersist",
+        )
     read = {version_of(one, store, asked) for one in _of_change(df, source)}
     for version in sorted(one for one in read if one is not None):
         if has_other_rows(store, base, version, EVERY_FILE):
@@ -165,10 +177,19 @@ def _why_it_stays(df: DataFrame | None, source: DataFrame | None) -> str:
     frame = df if source is None else source
     if frame is not None and not has_plan(frame):
         return "Frames of Spark Connect stay at the version that was read"
+    if any(True for one in (df, source) for _ in kept_relations(one)):
+        return "Spark keeps the rows of the frame (cache or persist), so it stays at that version"
     return (
         "The frame cannot follow the table: its columns have changed, or its rows were computed "
         "before the first attempt"
     )
+
+
+def _keeps_latest(df: DataFrame | None, store: Store) -> bool:
+    """Return whether Spark keeps rows that the data source has read, of whichever version."""
+    if df is None or not has_plan(df) or not reads_latest(df, store):
+        return False
+    return any(version_of(one, store, _LATER) == _LATER for one in kept_relations(df))
 
 
 def change_reads_table(df: DataFrame | None, source: DataFrame | None, store: Store) -> bool:
@@ -242,6 +263,16 @@ def relations_of_plan(plan: Any) -> Iterator[Relation]:
         found = relation_of(leaf)
         if found is not None:
             yield found
+
+
+def kept_relations(df: DataFrame | None) -> Iterator[Relation]:
+    """Yield the relations whose rows Spark keeps for a frame of classic Spark, or for parts of it.
+
+    None for other frames.
+    """
+    for part in kept_parts(df) if df is not None and has_plan(df) else ():
+        for plan in (part, *each(part.subqueriesAll())):
+            yield from relations_of_plan(plan)
 
 
 def relation_of(leaf: Any) -> Relation | None:
