@@ -236,6 +236,62 @@ def test_a_row_of_which_spark_cannot_compute_a_value_goes_to_the_quarantine(
 
 
 @pytest.mark.spec("SPK-28")
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"id": "CAST(source.n AS INT)", "n": "1.0D"},
+        {"id": "source.id + CAST(source.n AS INT)", "n": "CAST(source.n AS INT) * 2"},
+        {"id": "source.id", "n": "rand() + CAST(source.n AS INT)"},
+        {"id": "source.id", "n": "CAST(source.n AS DOUBLE) + (SELECT max(id) FROM range(3))"},
+        {"id": "CAST(source.id AS STRING)", "n": "12 / (CAST(source.n AS INT) - 7)"},
+    ],
+)
+def test_a_part_that_several_values_have_goes_to_the_quarantine_with_its_row(
+    joined: "SparkSession", tmp_path: Path, values: dict[str, str]
+) -> None:
+    """Also a value of another type than its column, which is looked at twice."""
+    schema = pa.schema([("id", pa.int64()), ("n", pa.float64())])
+    table = txlog.write(tmp_path / "t", schema.empty_table())
+    source = joined.createDataFrame([(10, "5"), (11, "no"), (12, "6")], "id long, n string")
+    merger = spark_ext.table(joined, table.uri).merge(
+        source.alias("source"), "target.id + 0 = source.id", on_error="quarantine",
+        quarantine=tmp_path / "q",
+    )  # fmt: skip
+    merger.when_not_matched_insert(values).execute()
+    assert txlog.Table(table.uri).count() == 2
+    kept = txlog.Table(tmp_path / "q").to_arrow()
+    assert kept["rule"].to_pylist() == ["VALUE"]
+    assert [json.loads(row)["id"] for row in kept["row"].to_pylist()] == [11]
+    assert joined.conf.get("spark.sql.subexpressionElimination.enabled") == "true"
+
+
+@pytest.mark.spec("SPK-28")
+@pytest.mark.parametrize(
+    "value",
+    [
+        "number_of(source.n)",
+        "number_of(CAST(CAST(source.n AS INT) AS STRING))",
+        "(SELECT max(id) FROM range(9) WHERE id = CAST(source.n AS INT))",
+    ],
+)
+def test_what_spark_computes_apart_from_the_value_is_an_error_of_the_whole_merge(
+    joined: "SparkSession", tmp_path: Path, value: str
+) -> None:
+    joined.udf.register("number_of", lambda text: float(text), "double")
+    table = txlog.write(tmp_path / "t", pa.table({"id": [1], "n": [1.0]}))
+    source = joined.createDataFrame([(10, "5"), (11, "no")], "id long, n string")
+    merger = spark_ext.table(joined, table.uri).merge(
+        source.alias("source"), "target.id + 0 = source.id", on_error="quarantine",
+        quarantine=tmp_path / "q",
+    )  # fmt: skip
+    merger.when_not_matched_insert({"id": "source.id", "n": value})
+    with pytest.raises(TxlogError, match="Nothing was committed"):
+        merger.execute()
+    assert txlog.Table(table.uri).count() == 1
+    assert not txlog.Table.exists(tmp_path / "q")
+
+
+@pytest.mark.spec("SPK-28")
 def test_a_number_that_its_column_would_round_goes_to_the_quarantine(
     joined: "SparkSession", make: Make, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ from txlog.spark_ext.answers import answered, unpacked
 from txlog.spark_ext.engine import before_commit, map_in_arrow
 from txlog.spark_ext.plans import has_plan, is_plain, tried
 from txlog.spark_ext.reads.read_frame import read_version
+from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import frame_schema, read_schema, require_storable
 from txlog.spark_ext.writes.change_tasks import (
     ADDRESS,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _ANSWER = "answer binary"
+_EACH_APART = {"spark.sql.subexpressionElimination.enabled": "false"}
 _KEY, _COPY = "_txlog_key", "_txlog_copy"
 _GIVEN, _FITS, _COMPUTED = "_txlog_given_", "_txlog_fits_", "_txlog_computed_"
 
@@ -383,7 +385,9 @@ def find_work(
     """Return a task and a frame, which find the rows of a merge's source that make wrong rows.
 
     The frame also has the values before they are cast, in columns of their own. A value that Spark
-    cannot compute or cast is null in the new row.
+    cannot compute or cast is null in the new row. Its jobs have settings of their own: Spark would
+    compute a part that several columns have once for all of them, and outside of what makes an
+    error null.
     """
     task = _work_of(context, base, change, options)
     asked, change = change, _tried(change)
@@ -414,7 +418,9 @@ def find_work(
                 columns.append(F.when(applies, is_null.isNotNull()).otherwise(True).alias(computed))
             values.append(GivenValue(field, have.simpleString(), given, fits, computed))
         found.append(tuple(values))
-    return FindTask(task, tuple(found)), change.rows.select(*columns)
+    frame = change.rows.select(*columns)
+    apart = with_settings(frame, _EACH_APART)
+    return FindTask(task, tuple(found)), frame if apart is None else apart
 
 
 def _tried(change: PlannedChange) -> PlannedChange:
