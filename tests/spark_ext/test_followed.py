@@ -400,7 +400,7 @@ def test_rows_that_spark_keeps_are_merged_as_they_are_or_not_at_all(
     assert content(place) == [(number, f"{value}+") for number, value in seen]
     before = content(place)
     for change in (merged, deleted_by_subquery, merged_with_quarantine):
-        with pytest.raises(CommitConflictError, match="Spark keeps the rows"):
+        with pytest.raises(CommitConflictError, match="Spark keeps its rows"):
             change(frame, place)
     assert content(place) == before
 
@@ -416,7 +416,7 @@ def test_kept_rows_that_depend_on_the_order_of_tasks_delete_no_other_row(
     txlog.Table(place).update({"p": "'z'"}, "id = 1")
     before = content(place)
     for source in (frame, whole.join(frame.select("id"), "id")):
-        with pytest.raises(CommitConflictError, match="Spark keeps the rows"):
+        with pytest.raises(CommitConflictError, match="Spark keeps its rows"):
             merged_by_handle(source, place)
     assert content(place) == before
     frame.unpersist()

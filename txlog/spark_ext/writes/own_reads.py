@@ -177,11 +177,9 @@ def _why_it_stays(df: DataFrame | None, source: DataFrame | None) -> str:
     frame = df if source is None else source
     if frame is not None and not has_plan(frame):
         return "Frames of Spark Connect stay at the version that was read"
-    if any(True for one in (df, source) for _ in kept_relations(one)):
-        return "Spark keeps the rows of the frame (cache or persist), so it stays at that version"
     return (
-        "The frame cannot follow the table: its columns have changed, or its rows were computed "
-        "before the first attempt"
+        "The frame cannot follow the table: its columns have changed, Spark keeps its rows (cache "
+        "or persist), or its rows were computed before the first attempt"
     )
 
 
