@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.data_files.test_column_updates import by
 from tests.examples import examples
 from txlog.base.errors import AlreadyExistsError, StoreError, TxlogError
 from txlog.commit.context import Context
@@ -288,3 +289,37 @@ def test_a_repeated_clone_is_what_a_new_one_is(shallow: bool, steps: list[str]) 
         assert fresh.files().num_rows == source.files().num_rows
         assert fresh.count() == source.count()
         assert len({one.fragment_id for one in fresh.fragments()}) == len(fresh.fragments())
+
+
+@pytest.mark.spec("MNT-22", "FRG-15")
+@pytest.mark.parametrize("tracked", [False, True])
+@pytest.mark.parametrize("shallow", [False, True])
+def test_column_files_come_again(tmp_path: Path, tracked: bool, shallow: bool) -> None:
+    """Each fragment keeps its files together, also beside fragments with the same ids."""
+    properties = {"delta.feature.txlog.fragments": "supported"}
+    properties |= {"delta.enableRowTracking": "true"} if tracked else {}
+    rows = pa.table({"k": range(20), "v": range(20)})
+    source = txlog.Table.create(tmp_path / "s", rows.schema, properties=properties)
+    source.append(rows, options=txlog.WriteOptions(max_rows_per_file=5))
+    target = txlog.write(tmp_path / "t", pa.table({"k": [1], "v": [2]}), properties=properties)
+    steps = [
+        lambda: source.update({"v": "v + 100"}, "k % 7 = 1"),
+        lambda: source.delete("k = 8"),
+        lambda: source.update({"v": "v + 100"}, "k = 8 OR k = 9"),
+        lambda: source.append(pa.table({"k": [30], "v": [31]})),
+        lambda: source.alter.replace_columns({"v": "v + 1"}),
+        lambda: target.append(pa.table({"k": [40], "v": [41]})),
+        lambda: source.optimize.compact(max_column_files=0),
+    ]
+    for step in steps:
+        with by("layer"):
+            step()
+        target.refresh()
+        target = source.clone(target.uri, shallow, replace=True)
+        assert target.to_arrow().sort_by("k") == source.to_arrow().sort_by("k")
+        assert not txlog.Table(target.uri).to_arrow(where="k = 40").num_rows
+    with by("layer"):
+        source.update({"v": "0"}, "k = 3")
+    target.alter.set_properties({"delta.enableChangeDataFeed": "true"})
+    with pytest.raises(txlog.UnsupportedFeatureError, match="change data feed"):
+        source.clone(target.uri, shallow, replace=True)

@@ -35,6 +35,7 @@ from txlog.base.threads import map_all
 from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads, UserMetadata, duties_of
+from txlog.commit.loop import highest_fragment_id
 from txlog.commit.operation import (
     Done,
     Operation,
@@ -43,6 +44,7 @@ from txlog.commit.operation import (
     require_table_writable,
     require_user_metadata,
 )
+from txlog.data_files.change_files import records_changes
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.deletion_vector import file_name, stored_descriptor
@@ -345,12 +347,20 @@ class _Clone(Operation):
             now_ms = self.context.effects.now_ms()
             recorded = (Txn(app_id=ID_APP, version=highest, last_updated=now_ms),)
         else:
-            _require_whole_files(adds, self._snapshot)
+            assert base is not None
             removes = removes_of(now, self.context.effects.now_ms())
             numbered = duties_of(protocol, metadata).numbered
-            adds, gone = _changes(
-                [_without_id(add) for add in adds], adds_of(now), removes, numbered=numbered
-            )
+            there = adds_of(now)
+            if any(FIELDS_TAG in (add.tags or {}) for add in adds):
+                feeds = Properties(metadata.configuration).get(ACTIVATION["changeDataFeed"])
+                _require_no_feed(self._snapshot, feeds=bool(feeds) or records_changes(base))
+                highest = highest_fragment_id(self.context.store, base)
+                adds, highest = _with_new_ids(adds, there, highest)
+                now_ms = self.context.effects.now_ms()
+                recorded = (Txn(app_id=ID_APP, version=highest, last_updated=now_ms),)
+            else:
+                adds = [_without_id(add) for add in adds]
+            adds, gone = _changes(adds, there, removes, numbered=numbered)
         return Intent(
             operation=self.name,
             kind="overwrite",
@@ -490,15 +500,46 @@ def _domains(source: Snapshot, base: Snapshot | None) -> tuple[DomainMetadata, .
     return (domain.model_copy(update={"removed": True}),)
 
 
-def _require_whole_files(adds: Iterable[Add], source: Snapshot) -> None:
-    """Raise if there are column files, whose fragments would need other ids."""
-    if any(FIELDS_TAG in (add.tags or {}) for add in adds):
+def _require_no_feed(source: Snapshot, *, feeds: bool) -> None:
+    """Raise if the changes of rows by column files of a source would have to be recorded."""
+    if feeds:
         raise UnsupportedFeatureError(
             path=source.root,
             features=("txlog.fragments",),
-            reason="the source has column files, which an existing table cannot take over",
-            remedy="Clone to a new location",
+            reason="the source has column files, and the existing table has a change data feed, "
+            "which would not contain the changes that they make",
+            remedy="Clone to a new location; or compact the column files of the source first, with "
+            "max_column_files=0",
         )
+
+
+def _with_new_ids(adds: Iterable[Add], there: Iterable[Add], highest: int) -> tuple[list[Add], int]:
+    """Return the files of a source with ids of fragments of a table, and the highest id. Pure.
+
+    All files of a fragment get the same one. If the table has the primary file, the fragment keeps
+    the id that it has there.
+    """
+    theirs = {canonical_key(add.path): add for add in there}
+    kept = list(adds)
+    numbers: dict[str | None, str] = {}
+    for add in kept:
+        tags = add.tags or {}
+        if FIELDS_TAG in tags:
+            continue
+        known = theirs.get(canonical_key(add.path))
+        number = None
+        if known is not None and _is_same_file(add, known):
+            number = (known.tags or {}).get(ID_TAG)
+        if number is None or not valid_id(number):
+            highest += 1
+            number = str(highest)
+        numbers[tags.get(ID_TAG)] = number
+    found = []
+    for add in kept:
+        tags = add.tags or {}
+        tagged = {**tags, ID_TAG: numbers[tags.get(ID_TAG)]}
+        found.append(add.model_copy(update={"tags": tagged, "data_change": True}))
+    return found, highest
 
 
 def _without_id(add: Add) -> Add:
@@ -552,7 +593,7 @@ def _changes(
         elif _differ(add, there, numbered=numbered):
             tags = dict(add.tags or {})
             if (number := (there.tags or {}).get(ID_TAG)) is not None:
-                tags[ID_TAG] = number  # It stays the same fragment.
+                tags.setdefault(ID_TAG, number)  # It stays the same fragment.
             changed.append(add.model_copy(update={"tags": tags, "data_change": False}))
     return changed, [remove for remove in removes if key(remove) not in ours]
 
@@ -573,6 +614,7 @@ def _differ(add: Add, there: Add, *, numbered: bool) -> bool:
         other_ids
         or add.partition_values != there.partition_values
         or (None not in (add.stats, there.stats) and add.stats != there.stats)
+        or (add.tags or {}).get(ID_TAG) not in (None, (there.tags or {}).get(ID_TAG))
         or _without_id(add).tags != _without_id(there).tags
     )
 
