@@ -129,7 +129,7 @@ def _listed(store: Store, kinds: _Kinds, between: tuple[str, str | None]) -> Lis
     names = chain.from_iterable(store.list_pages(*between))
     infos = tracked(names, None, about="files listed", step=_LISTED)
     chains: list[ObjectInfo] = []
-    parts = [_FOUND.empty_table()]
+    parts = [found_table([])]
     with collector_paused():
         while page := list(islice(infos, _PAGE)):
             chains += [info for info in page if info.name.startswith(BRANCHES_FOLDER)]
