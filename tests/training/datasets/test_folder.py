@@ -996,7 +996,8 @@ TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("diff", "key", 
          ("update", "inputs", "['x']"), ("dataset", "purged", "True"),
          ("update", "replace", "True"), ("on_commit", "run", "['x']"),
          ("run_steps", "timeout_s", "7.5"), ("share", "readers", "['x']"),
-         ("share", "writers", "['x']"), ("access", "purged", "True")}  # fmt: skip
+         ("share", "writers", "['x']"), ("access", "purged", "True"),
+         ("acting_as", "limited", "True")}  # fmt: skip
 
 
 def test_arguments_of_a_wrong_type_are_named(catalog: Datasets, ds: Dataset) -> None:
