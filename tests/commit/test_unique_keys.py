@@ -612,7 +612,12 @@ def test_write_ignores_or_updates_as_append_does(tmp_path: Path) -> None:
         with pytest.raises(txlog.InvalidInputError, match=f"the mode is '{mode}'"):
             txlog.write(root, new, mode=mode, on_conflict="update")
     with pytest.raises(txlog.InvalidInputError, match="is not one of"):
-        txlog.write(root, new, mode="append", on_conflict="other")  # type: ignore[arg-type]
+        txlog.write(
+            root,
+            new,
+            mode="append",
+            on_conflict="other",  # type: ignore[arg-type]  # It has to be refused.
+        )
     with pytest.raises(txlog.InvalidInputError, match="no table yet"):
         txlog.write(tmp_path / "new", new, mode="append", on_conflict="ignore")
     assert not txlog.Table.exists(tmp_path / "new")

@@ -23,12 +23,7 @@ from txlog.base.threads import map_all
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.data_files.assignments import Assignments
-from txlog.data_files.change_files import (
-    RowsOf,
-    discard_changes,
-    records_changes,
-    write_rows_of,
-)
+from txlog.data_files.change_files import RowsOf, records_changes, write_rows_of
 from txlog.data_files.column_files import (
     ONE_FILE,
     outdated_files,
@@ -41,6 +36,7 @@ from txlog.data_files.constraints import (
     given_list_error,
 )
 from txlog.data_files.options import WriteOptions
+from txlog.data_files.replace_rows import are_few
 from txlog.data_files.rewrite import bytes_of, version_column
 from txlog.data_files.row_changes import FileDeletes, RowChanges
 from txlog.data_files.sort_order import SORT_BY, sort_columns
@@ -75,8 +71,6 @@ _MOST_LAYERS_OF_VERSIONS: Threshold = 16
 _LAYER_TIMES: Threshold = 4
 # A layer says in about as many bits for each row and column which rows it gives.
 _BITS: Threshold = 1
-# Of a file in which fewer than one of as many rows change, only the pages of these are read.
-_PAGED_SHARE: Threshold = 8
 
 
 @dataclass(frozen=True)
@@ -174,8 +168,7 @@ class ColumnUpdate:
     def _changed(self, change: FileDeletes) -> Iterator[tuple[Numbers, list[pa.Array]]]:
         """Yield the new values of rows that change, with their ascending positions."""
         reader = FragmentReader(self.context.store, self.read, change.fragment)
-        count = len(change.rows)
-        if count <= BATCH_ROWS and _PAGED_SHARE * count <= change.physical_rows:
+        if are_few(len(change.rows), change.physical_rows):
             numbers = numpy_array(as_array(change.rows).cast(pa.int64()))
             for positions, batch in reader.at(self.read.columns, numbers, BATCH_ROWS):
                 reader.require_texts(batch)
@@ -403,9 +396,4 @@ def write_images(
         return []
     before = [RowsOf("update_preimage", fragment, rows) for fragment, rows, _ in parts]
     after = [RowsOf("update_postimage", fragment, rows) for _, rows, fragment in parts]
-    old = write_rows_of(context, snapshot, before)
-    try:
-        return [*old, *write_rows_of(context, snapshot, after)]
-    except BaseException:
-        discard_changes(context.store, old)
-        raise
+    return write_rows_of(context, snapshot, [*before, *after])

@@ -263,6 +263,11 @@ def _rows_read(
 _FewRows = list[tuple[Numbers, pa.RecordBatch]]
 
 
+def are_few(count: int, rows: int) -> bool:
+    """Return whether so few rows of a file change that only the pages of these are read."""
+    return count <= BATCH_ROWS and _PAGED_SHARE * count <= rows
+
+
 def _about_bytes(change: FileChange) -> int:
     """Return about how many bytes the updated rows of a fragment have."""
     size = sum(file.size for file in change.fragment.files)
@@ -273,8 +278,8 @@ def _few_read(store: Store, steps: _ChangePlan, change: FileChange) -> _FewRows 
     """Return the updated rows of a fragment with their positions; None if it is read in batches."""
     count = len(change.updated)
     # Files of a remote store are waited for, so several are read even where this costs more.
-    is_share = steps.at_once > 1 or _PAGED_SHARE * count <= change.deletes.physical_rows
-    if not steps.keeps or count > BATCH_ROWS or not is_share:
+    waits = steps.at_once > 1 and count <= BATCH_ROWS
+    if not steps.keeps or not (waits or are_few(count, change.deletes.physical_rows)):
         return None
     reader = FragmentReader(store, steps.read, change.fragment)
     numbers = numpy_array(as_array(change.updated).cast(pa.int64()))

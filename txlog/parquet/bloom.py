@@ -139,8 +139,10 @@ def plain(
     if isinstance(value, bool) or not isinstance(value, int | Decimal | date | datetime):
         return None
     try:
-        as_decimal = isinstance(value, int) and pa.types.is_decimal(kind)
-        scalar = pa.array([Decimal(value) if as_decimal else value], kind)  # type: ignore[arg-type]
+        given: Any = value
+        if isinstance(value, int) and pa.types.is_decimal(kind):
+            given = Decimal(value)
+        scalar = pa.array([given], kind)
         if scalar.to_pylist() != [value]:
             return None
         if pa.types.is_decimal(kind):

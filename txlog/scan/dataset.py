@@ -146,7 +146,7 @@ class Held:
         return None if where is None else self.plan_of(where)
 
     def _where(self, filter: Any, schema: pa.Schema) -> Expression | None:
-        """Return what a filter says of the values of stored columns."""
+        """Return what `values_of_filter` finds for the columns that files store."""
         stored = StructType(
             tuple(
                 column

@@ -207,10 +207,13 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
             reason=f"{start} to {end} are not two or more versions of the table",
             remedy=f"Choose versions from 0 to {snapshot.version}",
         )
-    _require_there(store, start, end)
     kept: dict[tuple[object, ...], dict[str, Any]] = {}
     for version in range(start, end + 1):
-        commit = read_commit(store, LogFile(commit_name(version), "commit", version))
+        try:
+            commit = read_commit(store, LogFile(commit_name(version), "commit", version))
+        except (LogCorruptError, NotFoundError):
+            _require_there(store, start, end)
+            raise
         file_rows([commit])  # Damaged content must not be written again without its checksum.
         for row in commit.rows:
             key = _key(row)

@@ -197,8 +197,12 @@ class Publication:
     @property
     def removes_rows(self) -> bool:
         """Whether the branch removed or changed rows of its base."""
-        replaced = any(self._columns_given.values())
-        return (bool(self.net.gone.num_rows) or replaced) and not self.moves_only
+        return bool(self.net.gone.num_rows or self._replaces_values) and not self.moves_only
+
+    @property
+    def _replaces_values(self) -> bool:
+        """Whether new column files give rows of the base other values."""
+        return any(self._columns_given.values())
 
     @cached_property
     def _columns_given(self) -> dict[str, bool]:
@@ -633,8 +637,8 @@ class Publication:
         if self._cdc is not None:
             return self._cdc
         net = self.net
-        replaced = any(self._columns_given.values())
-        if self.moves_only or not ((net.gone.num_rows and net.came.num_rows) or replaced):
+        rewritten = net.gone.num_rows and net.came.num_rows
+        if self.moves_only or not (rewritten or self._replaces_values):
             return None
         if not (records_changes(self.tip) or records_changes(self.base)):
             return None

@@ -96,7 +96,7 @@ def _are_moved(
 
     `known` are the keys of the files of that version in which rows are replaced.
     """
-    if base.supports(FEATURE):  # Files of columns never announce a change of rows.
+    if base.supports(FEATURE):  # Files of new columns give rows values, and announce no change.
         return False
     files = list_commits(store, base, since=since + 1)
     if len(files) != base.version - since:  # Some are gone, or the version is a later one.

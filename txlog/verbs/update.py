@@ -81,6 +81,8 @@ class Update(ChangeRows):
         # files would make every change of files in the table a conflict (BRA-25).
         if not self.is_part and branch_name(self.context.store) is None:
             update = plan_column_update(self.context, base, self._given, self._options)
+        if update is not None:
+            update.read.memo.footers = plan.reading.memo.footers  # Footers are not read again.
         ways: list[Way] = ["move"] * len(rows) if update is None else ways_of(update, rows)
         parts = [(one, way) for one, way in zip(rows, ways, strict=True) if way != "move"]
         moved = [one for one, way in zip(rows, ways, strict=True) if way == "move"]

@@ -265,7 +265,7 @@ def test_owners_decide_who_reads_and_who_writes(
     catalog, client = shared
     mine = {"readers": readers, "writers": writers, "owner": owner}
     before = catalog.dataset("intents").access.owner
-    for who in NAMES:  # Whoever is not the owner is refused.
+    for who in NAMES:  # All users but the owner are refused.
         answer = client.put("/v1/datasets/intents/access", json=mine, headers=bearer(who))
         assert answer.status_code == (200 if who == before else 403), answer.text
         if who == before:

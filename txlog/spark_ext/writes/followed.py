@@ -28,6 +28,7 @@ from txlog.spark_ext.plans import (
 from txlog.spark_ext.reads.marks import Recipe, marks_of, recipe_on
 from txlog.spark_ext.reads.read_frame import read_version
 from txlog.spark_ext.writes.own_reads import (
+    LATER,
     Relation,
     kept_relations,
     relation_of,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
-_NONE = -1  # No version.
 _CHANGES = ("readchangefeed", "readchangedata")
 
 
@@ -64,7 +64,7 @@ def followed(df: DataFrame, store: Store, snapshot: Snapshot) -> DataFrame:
         return df
 
     def is_other(one: Relation) -> bool:
-        return version_of(one, store, _NONE) not in (None, snapshot.version)
+        return version_of(one, store, LATER) not in (None, snapshot.version)
 
     plans = [plan for plan in plans_of(df) if any(map(is_other, relations_of_plan(plan)))]
     if not plans or any(map(is_other, kept_relations(df))):
@@ -84,7 +84,7 @@ def _reads(
     """Yield the parts of a plan that read a table at another version, with how they read it."""
     recipe = recipe_on(plan, df)
     if recipe is not None:
-        versions = {version_of(one, store, _NONE) for one in relations_of_plan(plan)}
+        versions = {version_of(one, store, LATER) for one in relations_of_plan(plan)}
         if versions and versions.isdisjoint((None, snapshot.version)):
             yield plan, recipe
         return
@@ -92,7 +92,7 @@ def _reads(
     for child in children:
         yield from _reads(child, df, store, snapshot)
     leaf = None if children else relation_of(plan)
-    if leaf is not None and version_of(leaf, store, _NONE) == _NONE:
+    if leaf is not None and version_of(leaf, store, LATER) == LATER:
         yield plan, leaf
 
 

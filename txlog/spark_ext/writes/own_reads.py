@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _CONNECT = "_plan"  # There is no public way to get the plan of a frame.
 _OWN_FORMAT = "txlog"
-_LATER = -1  # No mark has this version.
+LATER = -1
+"""A version that no mark has: that of a read which asks for the latest one."""
 _OF_CHOICE = ("versionasof", "timestampasof", "endingversion", "endingtimestamp")
 
 
@@ -61,7 +62,7 @@ def reads_latest(df: DataFrame, store: Store) -> bool:
     On Spark Connect, this is not known of names of views and tables of the server.
     """
     found = (one for one in _relations(df) if one is not None)
-    return any(version_of(one, store, _LATER) == _LATER for one in found)
+    return any(version_of(one, store, LATER) == LATER for one in found)
 
 
 def reads_table(df: DataFrame, store: Store) -> bool:
@@ -187,7 +188,7 @@ def _keeps_latest(df: DataFrame | None, store: Store) -> bool:
     """Return whether Spark keeps rows that the data source has read, of whichever version."""
     if df is None or not has_plan(df) or not reads_latest(df, store):
         return False
-    return any(version_of(one, store, _LATER) == _LATER for one in kept_relations(df))
+    return any(version_of(one, store, LATER) == LATER for one in kept_relations(df))
 
 
 def change_reads_table(df: DataFrame | None, source: DataFrame | None, store: Store) -> bool:

@@ -322,7 +322,7 @@ def share(
     owner: Annotated[str | None, typer.Option(help="The new owner.")] = None,
     json: Json = False,
 ) -> None:
-    """Say whose tokens may use a data set at a service. Without options: show who may."""
+    """Set which tokens may use a data set at a service. Without options, show them."""
     if everybody and (reader or no_reader):
         raise typer.BadParameter("give --all or readers, not both", param_hint="--all")
     given = {

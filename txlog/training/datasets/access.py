@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from txlog.base.errors import TxlogError
 from txlog.training.datasets.values import Access
@@ -21,6 +21,9 @@ class Unchanged(Enum):
 
 UNCHANGED = Unchanged.UNCHANGED
 Users = tuple[str, ...] | None
+Need = Literal["read", "change"]
+OF_STEP: tuple[Need, Need] = ("read", "change")
+"""What a step needs of its input, and of its result."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,8 +55,17 @@ def refused(user: str, what: str, name: int | str, owner: str | None) -> AccessE
     )
 
 
+def denied(user: str | None, what: Need, name: int | str, access: Access) -> AccessError | None:
+    """Return the error if a user may not read or change a data set; None: everybody else may.
+
+    No user is a user to whom no access is limited. The name is as for `refused`.
+    """
+    may = access.may_read if what == "read" else access.may_write
+    return None if user is None or may(user) else refused(user, what, name, access.owner)
+
+
 def inherited(owner: str | None, given: Access) -> Access:
-    """Return who may use what a step makes: its owner, and who may read the input.
+    """Return the access to what a step makes: the owner has it, and the readers of the input.
 
     If everybody may read and change the input, the same holds for the result. Otherwise only the
     owner changes the result.

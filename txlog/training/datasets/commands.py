@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
-from txlog.training.datasets.access import UNCHANGED, Unchanged, Users, inherited, refused
+from txlog.training.datasets.access import (
+    OF_STEP,
+    UNCHANGED,
+    Unchanged,
+    Users,
+    denied,
+    inherited,
+    refused,
+)
 from txlog.training.datasets.branch_state import (
     EndBranch,
     MakeBranch,
@@ -73,7 +81,7 @@ class Tag:
 
 @dataclass(frozen=True)
 class Share:
-    """Say who may use a data set at a service. What is not given stays as it is."""
+    """Change who may use a data set at a service. What is not given stays as it is."""
 
     dataset_id: int
     owner: str | None = None
@@ -306,13 +314,10 @@ def _access_body(access: Access) -> dict[str, Any]:
 def _require_step(state: LedgerState, command: AddStep) -> None:
     """Raise unless the user may read the input and change the result, if they exist."""
     user = command.limited_to
-    for number, what in ((command.input_id, "read"), (command.into_id, "change")):
-        if user is None or number is None:
-            continue
-        one = state.dataset(number)
-        may = one.access.may_read if what == "read" else one.access.may_write
-        if not may(user):
-            raise refused(user, what, one.name, one.access.owner)
+    for number, what in zip((command.input_id, command.into_id), OF_STEP, strict=True):
+        one = None if user is None or number is None else state.dataset(number)
+        if one is not None and (error := denied(user, what, one.name, one.access)):
+            raise error
 
 
 def _asked(state: LedgerState, command: Ask) -> Decided | None:

@@ -100,7 +100,7 @@ class Dataset:
         writers: Sequence[str] | Unchanged | None = UNCHANGED,
         owner: str | None = None,
     ) -> Access:
-        """Say whose tokens may use it at a service, and return this.
+        """Set which tokens may use it at a service, and return its access.
 
         What is not given stays as it is.
 
@@ -480,7 +480,7 @@ class Dataset:
             The branch was discarded meanwhile.
         """
         number = self._branch_of(name)
-        # First it takes no more commits, so that none can come after the list.
+        # The branch is closed first, so that no commit comes after the list is made.
         self._home.record(EndBranch(self.dataset_id, number, "branch_closed"))
         found = [
             one.commit_id for one in self.commits() if one.branch_id == number and not one.purged

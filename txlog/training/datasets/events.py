@@ -260,7 +260,7 @@ def _next_dataset(dataset: DatasetState, event: Event) -> DatasetState:
 
 
 def access_of(body: Mapping[str, Any]) -> Access:
-    """Return who may use a data set, of the body of `shared`, or of `access` of `created`."""
+    """Return the access in the body of `shared`, or in the field `access` of `created`."""
     readers, writers = (
         None if names is None else tuple(names) for names in (body["readers"], body["writers"])
     )

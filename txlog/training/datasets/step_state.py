@@ -6,7 +6,7 @@ DST-74.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
@@ -320,10 +320,14 @@ def _require_current(step: StepState, commit_id: int, attempt: int, worker: str)
     )
 
 
+def _left(step: StepState, commits: Sequence[Commit]) -> Iterator[Commit]:
+    """Yield the commits of the input that come after those that are done."""
+    return (one for one in commits if one.commit_id > step.done and not (one.hidden or one.purged))
+
+
 def held_at(step: StepState, commits: Sequence[Commit]) -> str | None:
     """Return the open branch at whose commit a step waits for its end; None if there is none."""
-    left = (one for one in commits if one.commit_id > step.done and not (one.hidden or one.purged))
-    return next((one.branch for one in left if one.branch is not None), None)
+    return next((one.branch for one in _left(step, commits) if one.branch is not None), None)
 
 
 def waiting(step: StepState, commits: Sequence[Commit]) -> tuple[int, ...]:
@@ -332,6 +336,6 @@ def waiting(step: StepState, commits: Sequence[Commit]) -> tuple[int, ...]:
     With all rows it runs once, up to the last of them. Commits after one on an open branch wait,
     because that one may be published.
     """
-    left = [one for one in commits if one.commit_id > step.done and not (one.hidden or one.purged)]
-    found = tuple(one.commit_id for one in takewhile(lambda one: one.branch is None, left))
+    plain = takewhile(lambda one: one.branch is None, _left(step, commits))
+    found = tuple(one.commit_id for one in plain)
     return found if step.rows == "new" else found[-1:]

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from txlog.base.errors import AlreadyExistsError, InvalidInputError, NotFoundError, TxlogError
 from txlog.extend import SchemaMode
-from txlog.training.datasets.access import refused
+from txlog.training.datasets.access import OF_STEP, denied
 from txlog.training.datasets.branch_state import spared
 from txlog.training.datasets.commits import COMMIT_ID, commit_with_txn, read_rows
 from txlog.training.datasets.events import DatasetState, LedgerState, printable
@@ -203,14 +203,10 @@ def _stopped(state: LedgerState, step: StepState) -> Failure | None:
             "the name of its result. Remove the step; add it again to add to that data set"
         )
         return Failure(AlreadyExistsError.code, text)
-    user = step.limited_to
-    for number, what in ((given, "read"), (into, "change")):
-        if user is None or number is None:
-            continue
-        one = state.datasets[number]
-        if not (one.access.may_read if what == "read" else one.access.may_write)(user):
-            error = refused(user, what, one.name, one.access.owner)
-            text = f"{error.reason}. The step was added by {user!r}. {error.remedy}"
+    for number, what in zip((given, into), OF_STEP, strict=True):
+        one = None if number is None else state.datasets[number]
+        if one is not None and (error := denied(step.limited_to, what, one.name, one.access)):
+            text = f"{error.reason}. The step was added by {step.limited_to!r}. {error.remedy}"
             return Failure(error.code, text)
     return None
 

@@ -22,9 +22,8 @@ from txlog.training.service.problems import RETRY_AFTER_S, problem_of
 
 PROBLEM = "application/problem+json"
 MOST_BODY_BYTES = 1 << 20
-MOST_EXPORTS = (
-    16  # Each has a thread, and takes one of those of the server while it waits for rows.
-)
+# Each export has a thread, and takes one of those of the server while it waits for rows.
+MOST_EXPORTS = 16
 STALLED_S = 300.0  # The time after which an export ends whose receiver takes no bytes.
 _LOG = logging.getLogger("txlog.serve")
 
@@ -172,5 +171,4 @@ def export_answer(chunks: Generator[bytes, None, None], slots: Semaphore, name: 
     except BaseException:
         slots.release()
         raise
-
     return ExportAnswer(first, chunks, slots, name)

@@ -243,7 +243,7 @@ def _add_datasets(app: FastAPI) -> None:
 
     @app.put("/v1/datasets/{dataset}/access")
     def share(dataset: DatasetPath, body: ShareRequest, datasets: Served, who: Known) -> Access:
-        """Say whose tokens may use a data set; null: all. Its owner and `admin` may.
+        """Set which tokens may use a data set; null: all. It needs the owner, or the right `admin`.
 
         A list that the body does not have stays as it is.
         """

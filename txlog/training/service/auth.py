@@ -17,7 +17,7 @@ import orjson
 
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, os_errors, require_whole
 from txlog.base.texts import number_or_name
-from txlog.training.datasets.access import AccessError, refused
+from txlog.training.datasets.access import AccessError, denied
 from txlog.training.datasets.limits import require_user
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ class Principal:
         if not self.is_limited or step.user == self.name or step.into_id is None:
             return
         access = datasets.access()[step.into_id][1]
-        if not access.may_write(self.name):
-            raise refused(self.name, "change", step.into, access.owner)
+        if error := denied(self.name, "change", step.into, access):
+            raise error
 
     def for_step(self, datasets: Datasets, wanted: str, right: Right) -> int | str:
         """Return the number of a data set of a new step, or its name if a run has yet to make it.
@@ -179,11 +179,12 @@ class Principal:
                 raise
         else:
             if self.may_see(found.name):
-                access = found.access
-                if self.is_limited and not access.may_read(self.name):
-                    raise refused(self.name, "read", number_or_name(wanted), access.owner)
-                if self.is_limited and right != "read" and not access.may_write(self.name):
-                    raise refused(self.name, "change", number_or_name(wanted), access.owner)
+                user, name = self.name if self.is_limited else None, number_or_name(wanted)
+                error = denied(user, "read", name, found.access)
+                if error is None and right != "read":
+                    error = denied(user, "change", name, found.access)
+                if error is not None:
+                    raise error
                 return found
         raise NotFoundError(
             reason=f"there is no data set {wanted[:100]!r}, or the token does not allow it"

@@ -319,7 +319,7 @@ class RemoteDataset:
         writers: Sequence[str] | Unchanged | None = UNCHANGED,
         owner: str | None = None,
     ) -> Access:
-        """Say whose tokens may use it, as `Dataset.share` does; the owner and `admin` may."""
+        """Set which tokens may use it, as `Dataset.share`. It needs the owner, or `admin`."""
         body: dict[str, Any] = {
             name: None if given is None else list(require_users(name, given) or ())
             for name, given in (("readers", readers), ("writers", writers))
