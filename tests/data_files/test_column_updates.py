@@ -346,7 +346,11 @@ def wide(root: Path, rows: int = 20_000, columns: int = 40, **properties: str) -
 
 
 def files_of(table: txlog.Table) -> list[list[tuple[Any, int]]]:
-    return [[(one.fields, one.layer) for one in part.files] for part in table.fragments()]
+    """Return the columns and the layer of each file of each fragment, the layers in their order."""
+    return [
+        [(one.fields, one.layer) for one in sorted(part.files, key=lambda file: file.layer)]
+        for part in table.fragments()
+    ]
 
 
 @pytest.mark.spec("FRG-48", "FRG-50")
