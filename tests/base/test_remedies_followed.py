@@ -212,6 +212,12 @@ def miscounted_beside_a_column_file(path: Path) -> txlog.Table:
     return edited(path, 1, with_seven_rows)
 
 
+def with_a_column_file(path: Path) -> txlog.Table:
+    table = plain(path, properties=FRAGMENTS)
+    table.alter.replace_columns({"a": "a + 1"})
+    return table
+
+
 def with_a_broken_pin(path: Path) -> txlog.Table:
     plain(path).pins.create("p")
 
@@ -419,6 +425,12 @@ def in_transaction(table: txlog.Table) -> None:
 
 def next_to(table: txlog.Table, name: str = "other") -> str:
     return f"{table.uri}-{name}"
+
+
+def clone_to_one_with_a_feed(table: txlog.Table) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"}
+    other = txlog.write(next_to(table), ROWS, mode="overwrite", properties=feed)
+    table.clone(other.uri, replace=True)
 
 
 def clone_and_append(table: txlog.Table, code: str, fail: Fail) -> None:
@@ -747,6 +759,9 @@ CASES: dict[str, Case] = {
     "verbs/clone.py: alter.set_properties": Case(
         plain, lambda t, **_: t.clone(next_to(t), True, properties=MAPPED),
         (lambda t, code, _fail: evaluated(code, t.clone(next_to(t), True))(MAPPED),),
+    ),
+    "verbs/clone.py: optimize.compact(max_column_files=0)": Case(
+        with_a_column_file, clone_to_one_with_a_feed, (called,)
     ),
     "verbs/columns.py: alter.replace_columns": Case(
         made(properties=FRAGMENTS), lambda t: t.alter.add_columns({"s": "'z'"}),

@@ -508,8 +508,8 @@ def _require_no_feed(source: Snapshot, *, feeds: bool) -> None:
             features=("txlog.fragments",),
             reason="the source has column files, and the existing table has a change data feed, "
             "which would not contain the changes that they make",
-            remedy="Clone to a new location, or first compact the source, with no column files "
-            "left (max_column_files)",
+            remedy="Clone to a new location, or first compact the source with "
+            "optimize.compact(max_column_files=0)",
         )
 
 
