@@ -13,8 +13,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.base.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
-from txlog.store.base import require_below
+from txlog.store.base import ObjectInfo, pages_in_folders, require_below, within
 from txlog.store.open import open_store
+
+steps = st.text("-01", min_size=1, max_size=2)
+in_trees = st.lists(steps, min_size=1, max_size=3).map("/".join)
+
+
+@pytest.mark.spec("VAC-12")
+@given(st.sets(in_trees), st.text("-/01", max_size=5), st.none() | st.text("-/01", max_size=5))
+def test_a_range_is_listed_by_folders(held: set[str], after: str, until: str | None) -> None:
+    # No name is a file and a folder, as on a disk.
+    found = {one for one in held if not any(other.startswith(f"{one}/") for other in held)}
+    files = [ObjectInfo(name, 1, None) for name in sorted(found)]
+
+    def level(folder: str) -> tuple[list[ObjectInfo], list[str]]:
+        asked.append(folder)
+        inside = [one for one in files if one.name.startswith(folder)]
+        rests = {one: one.name.removeprefix(folder) for one in inside}
+        folders = {f"{folder}{rest.partition('/')[0]}/" for rest in rests.values() if "/" in rest}
+        return [one for one, rest in rests.items() if "/" not in rest], sorted(folders)
+
+    def below(folder: str) -> list[list[ObjectInfo]]:
+        whole.append(folder)
+        return [[one for one in files if one.name.startswith(folder)]]
+
+    asked: list[str] = []
+    whole: list[str] = []
+    pages = pages_in_folders(level, below, after, until)
+    assert sorted(info for page in pages for info in page) == within(files, after, until)
+    # A level is asked for only on the way to a bound, and nothing outside of the range as a whole.
+    assert all(after.startswith(one) or (until or "").startswith(one) for one in asked)
+    inside = [one for one in files if one.name.startswith(tuple(whole))]
+    assert within(inside, after, until) == inside
+
 
 held = st.lists(st.tuples(st.binary(max_size=6), st.integers(0, 8)), max_size=5)
 

@@ -114,6 +114,32 @@ class TestAzure(OnServer):
         super().test_processes_race_and_one_wins()
 
 
+@pytest.mark.parametrize("name", ["azurite", "localbucket"])
+@pytest.mark.spec("VAC-12")
+def test_folders_are_listed_where_no_name_begins_a_request(
+    running: dict[str, Server], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Azure, and a directory bucket: LocalBucket stands in for S3 Express."""
+    if why := missing(name):
+        pytest.skip(why)
+    server = running[name]
+    store = open_store(server.root(), server.options)
+    assert isinstance(store, CloudStore)
+    if name == "localbucket":
+        monkeypatch.setattr(CloudStore, "ranges_by", lambda _: "folders")
+    assert store.ranges_by() == "folders"
+    names = [f"x={x}{end}/y={y}/f {n}" for x in range(3) for end in ("", "%20-") for y in "ab"
+             for n in range(2)]  # fmt: skip
+    for at in [*names, "f", "x=1-"]:
+        store.write_new(at, b"1")
+    whole = list(store.list_tree(""))
+    assert len(whole) == len(names) + 2
+    for bounds in (["x=1/"], ["x=0%20-/", "x=1/", "x=1/y=b/"], ["x=1", "x=1-", "x=1/y=a/f 0"]):
+        ranges = zip(["", *bounds], [*bounds, None], strict=True)
+        pages = [page for one in ranges for page in store.list_pages(*one)]
+        assert sorted(info for page in pages for info in page) == whole
+
+
 @pytest.mark.spec("GUA-1")
 class TestGoogle(OnServer):
     """Of Google there is no emulator that has its own protocol: LocalBucket stands in."""

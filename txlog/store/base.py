@@ -74,6 +74,10 @@ def same_store(scheme: str, other: str) -> bool:
 
 
 Put = Literal["created", "exists"]
+RangesBy = Literal["names", "folders", "nothing"]
+"""What divides a listing into ranges that cost no more requests together than one listing: any
+names, or names that end with a slash, so that folders are in one range. `nothing`: each range needs
+a listing of all files."""
 PutIfAbsent: TypeAlias = Callable[[str, bytes], Put]
 OpenOutput: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
@@ -279,8 +283,8 @@ class Store(Protocol):
         """
         ...
 
-    def lists_ranges(self) -> bool:
-        """Return whether `list_pages` sends requests for the files between its two names alone."""
+    def ranges_by(self) -> RangesBy:
+        """Return between which names `list_pages` sends requests for the files of a range alone."""
         ...
 
     def info(self, path: str) -> ObjectInfo:
@@ -364,9 +368,9 @@ class BasicStore:
         """Yield the files of `list_tree`, all at once."""
         yield within(self.list_tree(""), after, until)
 
-    def lists_ranges(self) -> bool:
-        """Return False: a range is chosen from a listing of all files."""
-        return False
+    def ranges_by(self) -> RangesBy:
+        """Return `nothing`: a range is chosen from a listing of all files."""
+        return "nothing"
 
     def read_many(self: Store, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
         """Yield whole files in order. From a remote store, several are read concurrently.
@@ -466,9 +470,9 @@ class ForwardingStore(WrappingStore):
         """Yield files in parts."""
         return self.inner.list_pages(after, until)
 
-    def lists_ranges(self) -> bool:
+    def ranges_by(self) -> RangesBy:
         """Ask the wrapped store."""
-        return self.inner.lists_ranges()
+        return self.inner.ranges_by()
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file atomically; return whether it was created or existed before."""
@@ -608,6 +612,49 @@ def is_far(store: Store) -> bool:
 def within(infos: Iterable[ObjectInfo], after: str, until: str | None) -> list[ObjectInfo]:
     """Return the files whose names are above one name, and not above another one."""
     return [info for info in infos if after < info.name and (until is None or info.name <= until)]
+
+
+Level = Callable[[str], tuple[Sequence[ObjectInfo], Sequence[str]]]
+Below = Callable[[str], Iterable[Sequence[ObjectInfo]]]
+
+
+def pages_in_folders(
+    level: Level, below: Below, after: str, until: str | None
+) -> Iterator[list[ObjectInfo]]:
+    """Yield the files of a range as `Store.list_pages` does, without a look into other folders.
+
+    Folders that hold a bound are listed by their levels. What is between them is listed as a whole.
+
+    Parameters
+    ----------
+    level
+        Returns the files of a folder, and the folders in it. A folder is the empty text for the
+        root, else a name with a slash at its end.
+    below
+        Yields all files below a folder in parts. All names are relative to the root.
+    """
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        if _holds_bound(folder, after, until):
+            files, folders = level(folder)
+            yield within(files, after, until)
+            waiting += [one for one in folders if _overlaps(one, after, until)]
+            continue
+        for page in below(folder):
+            yield list(page)
+
+
+def _overlaps(folder: str, after: str, until: str | None) -> bool:
+    """Return whether a range may have a name that begins with a folder's."""
+    return (folder > after or after.startswith(folder)) and (until is None or folder < until)
+
+
+def _holds_bound(folder: str, after: str, until: str | None) -> bool:
+    """Return whether a folder that overlaps a range may also have a name outside of it."""
+    return (after > folder and after.startswith(folder)) or (
+        until is not None and until.startswith(folder)
+    )
 
 
 def map_many(

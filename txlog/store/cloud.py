@@ -20,7 +20,16 @@ from txlog.base.errors import (
 )
 from txlog.base.threads import Workers, map_ahead
 from txlog.base.uris import scheme_of
-from txlog.store.base import ObjectInfo, OpenOutput, Put, known_ms, require_below, within
+from txlog.store.base import (
+    ObjectInfo,
+    OpenOutput,
+    Put,
+    RangesBy,
+    known_ms,
+    pages_in_folders,
+    require_below,
+    within,
+)
 from txlog.store.cloud_options import Place, connect, place_of
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
 from txlog.store.server import ServerStore, frozen
@@ -163,19 +172,39 @@ class CloudStore(ServerStore):
 
     def list_pages(self, after: str, until: str | None) -> Iterator[list[ObjectInfo]]:
         """Yield the files of `list_tree` in parts, a request each."""
+        if self.ranges_by() == "folders" and (after or until is not None):
+            yield from pages_in_folders(self._level, self._below, after, until)
+            return
         for infos in self._pages("", after):
             yield within(infos, after, until)
             names = [info.name for info in infos]
             if until is not None and names and names[-1] > until and names == sorted(names):
                 return  # Names ascend, so all later ones are above `until`, too.
 
-    def lists_ranges(self) -> bool:
-        """Return whether the store lists in order, from any name on.
+    def ranges_by(self) -> RangesBy:
+        """Return `names` if the store lists names in their order from any one on, else `folders`.
 
-        Azure has no such request, and directory buckets of S3 have another order.
+        Directory buckets of S3 have another order. So may accounts of Azure with a hierarchical
+        namespace, where a folder comes before a file such as `x=1-2`: a name at which a request
+        begins would then hide files.
         """
         place = place_of(self.root)
-        return place.kind != "az" and not place.bucket.endswith("--x-s3")
+        return "folders" if place.kind == "az" or place.bucket.endswith("--x-s3") else "names"
+
+    def _level(self, folder: str) -> tuple[list[ObjectInfo], list[str]]:
+        """Return the files in a folder, and the folders in it: names from the root on."""
+        with self._errors("list", folder):
+            client, key = self._at(folder.rstrip("/"))
+            found = client.list_with_delimiter(key or None)
+        own = place_of(self.root).key
+        start = len(f"{own}/") if own else 0
+        folders = [f"{prefix[start:].rstrip('/')}/" for prefix in found["common_prefixes"]]
+        return [_info_of(one, start) for one in found["objects"]], folders
+
+    def _below(self, folder: str) -> Iterator[list[ObjectInfo]]:
+        """Yield the files below a folder in parts, with names from the root on."""
+        for page in self._pages(folder.rstrip("/"), ""):
+            yield [info._replace(name=folder + info.name) for info in page]
 
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the folders in a folder; what is in them is not listed."""
@@ -190,12 +219,7 @@ class CloudStore(ServerStore):
             prefix = f"{key}/" if key else ""
             after = prefix + offset if offset.strip(".") else None
             for page in client.list(key or None, offset=after, chunk_size=_NAMES_AT_ONCE):
-                yield [
-                    ObjectInfo(
-                        info["path"].removeprefix(prefix), info["size"], _ms(info["last_modified"])
-                    )
-                    for info in page
-                ]
+                yield [_info_of(one, len(prefix)) for one in page]
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file atomically; return whether it was created or existed before.
@@ -381,6 +405,11 @@ def _await(calls: deque[Call[None]]) -> None:
     while calls:
         with suppress(Exception):
             calls.popleft().result()
+
+
+def _info_of(found: Mapping[str, Any], start: int) -> ObjectInfo:
+    """Return a file of an answer, whose name begins at a place of its key."""
+    return ObjectInfo(found["path"][start:], found["size"], _ms(found["last_modified"]))
 
 
 def _ms(modified: Any) -> int | None:

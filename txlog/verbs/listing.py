@@ -1,8 +1,8 @@
 """List the files of a table's folder that a vacuum may delete.
 
-From a store that lists ranges of names, a large table is listed in many ranges at once, by the
-engine. The names between which they lie come from the log: they only divide the work, and whatever
-they are, each file is in one range. Rules: spec/vacuum.md.
+From an object store, a large table is listed in many ranges of names at once, by the engine. The
+names between which they lie come from the log: they only divide the work, and whatever they are,
+each file is in one range. Rules: spec/vacuum.md.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ _NO_BOUND = r"^$|^/|^\w[\w+.-]*:|//|(^|/)\.{1,2}(/|$)|[[:cntrl:]]"
 
 _RANGE: Threshold = 20_000  # About how many files one range of names has.
 _SAMPLED: Threshold = 500  # Of so many files of the log, one may begin a range.
+_FOLDER: Threshold = 1_000  # Folders of about so many files or more are listed apart.
+_DEEPEST = 10  # More levels of folders are not looked at.
 _LISTED: Threshold = 1_000  # The number of listed files after which progress is shown.
 _PAGE: Threshold = 10_000  # The number of files that are Python objects at a time.
 
@@ -104,7 +106,8 @@ def list_files(context: Context, snapshot: Snapshot) -> Listing:
 
 def _bounds(store: Store, snapshot: Snapshot) -> list[str]:
     """Return ascending names that divide the files into ranges; none if one listing is enough."""
-    if not store.lists_ranges() or about_files(store, snapshot) < 2 * _RANGE:
+    by = store.ranges_by()
+    if by == "nothing" or about_files(store, snapshot) < 2 * _RANGE:
         return []
 
     def sampled(batches: Iterator[tuple[Source | None, pa.Table]]) -> list[pa.Array]:
@@ -119,9 +122,26 @@ def _bounds(store: Store, snapshot: Snapshot) -> list[str]:
     texts = [part.cast(pa.string()) for part in keys]
     names = names_below(snapshot.root, pa.concat_arrays([*texts, arrow_array([], pa.string())]))
     plain = names.filter(pc.invert(pc.match_substring_regex(names, _NO_BOUND)))
-    ascending = pc.unique(plain.drop_null()).sort()
+    plain = plain.drop_null()
+    ascending = (_folders(plain) if by == "folders" else plain).sort()
     step = max(1, _RANGE // _SAMPLED)
-    return list(ascending[step::step].to_pylist())
+    return list(pc.unique(ascending[step::step]).to_pylist())
+
+
+def _folders(names: pa.Array) -> pa.Array:
+    """Return the folders of sampled names, with a slash at the end, of the deepest good level.
+
+    A folder that is listed alone is a request at least, so folders of few files are not.
+    """
+    found = names.slice(0, 0)
+    for depth in range(1, _DEEPEST):
+        inside = names.filter(pc.match_substring_regex(names, f"^([^/]*/){{{depth}}}"))
+        folders = pc.replace_substring_regex(inside, f"^(([^/]*/){{{depth}}}).*", r"\1")
+        is_many = len(folders) * _SAMPLED >= _FOLDER * pc.count_distinct(folders).as_py()
+        if not len(folders) or not is_many:
+            break
+        found = folders
+    return found
 
 
 def _listed(store: Store, kinds: _Kinds, between: tuple[str, str | None]) -> Listing:
