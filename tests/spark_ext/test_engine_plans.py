@@ -18,6 +18,7 @@ from tests.predicates import predicates_over
 from tests.verbs.test_change_rows_large_tables import PROPERTIES, STEPS, VERBS, result_of, rows
 from txlog.snapshot import live_files
 from txlog.spark_ext import SparkEngine
+from txlog.verbs.doctor import Diagnosis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +100,69 @@ def test_no_change_loads_the_log_where_workers_do(
         VERBS[verb](txlog.Table(tmp_path, engine=engine), txlog.col("x") == 1)
     assert "_FoldShare" in engine.functions
     assert txlog.Table(tmp_path).version == table.version + 1
+
+
+def examined(path: Path, sample: int | None, engine: Any) -> Diagnosis:
+    with moved(LARGE if engine is None else APART):
+        found = txlog.Table(path) if engine is None else txlog.Table(path, engine=engine)
+        return found.doctor(sample)
+
+
+@pytest.mark.spec("SPK-33")
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    steps=st.lists(st.sampled_from(sorted(STEPS)), min_size=2, max_size=6),
+    properties=st.sampled_from(sorted(PROPERTIES)),
+    partitioned=st.booleans(),
+    faults=st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["lost", "cut", "odd"]))),
+    sample=st.none() | st.integers(0, 4),
+    looks=st.sampled_from([1, 10_000]),
+    in_turn=st.integers(1, 3),
+)
+def test_a_doctor_whose_workers_read_the_log_finds_what_one_process_finds(
+    steps: list[str], properties: str, partitioned: bool, faults: list[tuple[int, str]],
+    sample: int | None, looks: int, in_turn: int,
+) -> None:  # fmt: skip
+    with TemporaryDirectory() as folder, moved(SMALL):
+        table = txlog.write(
+            folder,
+            rows(1, 2, 3),
+            partition_by="p" if partitioned else None,
+            properties=PROPERTIES[properties],
+        )
+        for step in [*steps[:-1], "checkpoint", steps[-1]]:
+            STEPS[step](table)
+        data = sorted(map(Path, txlog.Table(folder).scan().file_uris()))
+        vectors = sorted(Path(folder).glob("**/deletion_vector*"))
+        for at, fault in faults:
+            path = (data + vectors)[at % len(data + vectors)]
+            if fault == "lost":
+                path.unlink(missing_ok=True)
+            elif fault == "cut" and path.exists():
+                path.write_bytes(path.read_bytes()[:-1])
+            elif fault == "odd" and path.exists():
+                path.with_name("of nobody.parquet").write_bytes(b"")
+        engine = Workers()
+        moves = {"txlog.verbs.doctor:_LOOKED_UP": looks}
+        with moved(moves | {"txlog.snapshot.live_files:_SHARES_IN_TURN": in_turn}):
+            expected = examined(Path(folder), sample, None)
+            found = examined(Path(folder), sample, engine)
+        assert "_FoldShare" in engine.functions
+        assert found == expected
+
+
+def test_a_doctor_on_workers_loads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = txlog.write(tmp_path, rows(*range(9)), partition_by="p")
+    table.append(rows(1, 2, 4))
+    table.maintenance.checkpoint()
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("the whole log is read")
+
+    monkeypatch.setattr(live_files, "read_files", refused)
+    engine = Workers()
+    assert examined(tmp_path, 2, engine).files_opened == 2
+    assert engine.functions.count("_FoldShare") > 3
 
 
 @pytest.mark.spec("SPK-32")

@@ -72,6 +72,8 @@ def test_executors_list_the_files_of_a_vacuum(spark: "SparkSession", s3: Server)
     with moved(ranges):
         assert there.vacuum(**options) == here.vacuum(**options)
         assert engine.jobs == 1
+        assert there.doctor(0) == here.doctor(0)
+        assert engine.jobs == 2
         gone = there.vacuum(dry_run=False, **options).column("decision").to_pylist()
     assert gone.count("delete") == 11
     assert here.refresh().to_arrow()["x"].to_pylist() == [*range(10, 40)]

@@ -59,6 +59,7 @@ ANYWHERE = Source("", 0)
 """The place of files whose row group is unknown, because the checkpoint was not read directly."""
 
 _LARGE_BYTES: Threshold = 4 << 20
+_SHARES_IN_TURN: Threshold = 32  # Of so many shares the results are in memory at a time.
 _NO_HASHES = np.zeros(0, np.uint64)
 # The columns that identify files and that the protocol checks need.
 _ALWAYS = ("is_add", "path", "deletion_vector", "dv_id", "tags")
@@ -210,38 +211,105 @@ def fold_parts(
         whole = partial(_joined, fold, join)
         return fold_files(store, snapshot, wanted, whole, sources, distinct=distinct, select=select)
     chosen = None if ANYWHERE in (sources or ()) else sources
-    wanted = _live_columns(wanted)
+    apart = _Apart(store, snapshot, _live_columns(wanted), fold, engine, distinct, select)
+    return apart.folded(lambda parts: join(list(parts)), chosen)
 
-    def read(current: Snapshot) -> Result:
-        same = current.checkpoint == snapshot.checkpoint
+
+def fold_in_turn(
+    store: Store,
+    snapshot: Snapshot,
+    wanted: Wanted,
+    part: Callable[[Iterator[tuple[Source | None, pa.Table]]], Part],
+    fold: Callable[[Iterator[Part]], Result],
+    *,
+    engine: Engine,
+    distinct: bool = True,
+) -> Result:
+    """Fold the results of all parts of the live files here, of which few are in memory at a time.
+
+    Parameters
+    ----------
+    part
+        What a worker does with its share of the files, as `fold` of `fold_parts`.
+    fold
+        Gets the results in an order that is the same each time: that of the checkpoint, then that
+        of the commits after it. It may be called again, for other files of the log.
+
+    Errors are those of `fold_parts`.
+    """
+
+    def in_order(parts: Iterator[Part]) -> Iterator[Part]:
+        of_commits = next(parts)
+        yield from parts
+        yield of_commits
+
+    apart = _Apart(store, snapshot, _live_columns(wanted), part, engine, distinct, None)
+    return apart.folded(lambda parts: fold(in_order(parts)), None, at_once=_SHARES_IN_TURN)
+
+
+@dataclass(frozen=True)
+class _Apart(Generic[Part]):
+    """The parts of the live files, each folded by a worker of an engine."""
+
+    store: Store
+    snapshot: Snapshot
+    wanted: Wanted
+    fold: Callable[[Iterator[tuple[Source | None, pa.Table]]], Part]
+    engine: Engine
+    distinct: bool
+    select: Select | None
+
+    def folded(
+        self,
+        join: Callable[[Iterator[Part]], Result],
+        chosen: Sequence[Source] | None,
+        at_once: int | None = None,
+    ) -> Result:
+        """Return what `join` makes of the results; that of the commits is the first.
+
+        Workers have at most so many shares `at_once`.
+        """
+
+        def read(current: Snapshot) -> Result:
+            return join(self._parts(current, chosen, at_once))
+
+        with suppress(TwiceError):
+            # To find the newest version that can be read would need all files in this process.
+            return _from_sound_files(self.store, self.snapshot, read, explains=False, again=True)
+        found = _selected(load_files(self.store, self.snapshot), self.select)
+        return join(iter([self.fold(iter([(ANYWHERE, found.live)]))]))
+
+    def _parts(
+        self, current: Snapshot, chosen: Sequence[Source] | None, at_once: int | None
+    ) -> Iterator[Part]:
+        """Yield the results of all parts; the end raises `TwiceError` if files may be twice."""
+        same = current.checkpoint == self.snapshot.checkpoint
         tail = newest(current.tail.rows)
         found = state_of(tail)
         require_sound(current, found.live)
-        first = fold(iter([(None, _selected(found, select).live)]))
+        yield self.fold(iter([(None, _selected(found, self.select).live)]))
         if not current.checkpoint:
-            return join([first])
+            return
         task = _FoldShare(
-            store=store,
+            store=self.store,
             snapshot=current.without_files(),
             newer=newer_of(tail),
-            wanted=wanted,
-            fold=fold,
+            wanted=self.wanted,
+            fold=self.fold,
             anywhere=not same,
-            distinct=distinct,
-            select=select,
+            distinct=self.distinct,
+            select=self.select,
         )
-        shares = _shares(store, current, chosen if same else None)
-        results = list(engine.map(task, shares))
-        hashes = [seen for _, seen in results if seen is not None]
+        shares = _shares(self.store, current, chosen if same else None)
+        step = at_once or max(1, len(shares))
+        hashes: list[Hashes] = []
+        for start in range(0, len(shares), step):
+            for part, seen in self.engine.map(task, shares[start : start + step]):
+                if seen is not None:
+                    hashes.append(seen)
+                yield part
         if not are_all_distinct(hashes):
             raise TwiceError
-        return join([first, *(part for part, _ in results)])
-
-    with suppress(TwiceError):
-        # To find the newest version that can be read would need all files in this process.
-        return _from_sound_files(store, snapshot, read, explains=False, again=True)
-    found = _selected(load_files(store, snapshot), select)
-    return join([fold(iter([(ANYWHERE, found.live)]))])
 
 
 def _joined(

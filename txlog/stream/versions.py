@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
-from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.arrow import arrow_array, arrow_scalar
 from txlog.base.columns import flat
 from txlog.base.errors import (
     CommitConflictError,
@@ -35,7 +35,7 @@ from txlog.snapshot.live_files import fold_files, load_files
 from txlog.snapshot.load import list_commits, list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import file_times, made_ms, stamped_from
-from txlog.stats.files import fragment_bounds, num_records
+from txlog.stats.files import count_texts, fragment_bounds, num_records
 from txlog.stats.skip import keep
 from txlog.store.base import Store
 from txlog.stream.offsets import StreamOffset
@@ -129,8 +129,7 @@ class StreamVersions:
         wanted = Wanted(tuple(columns), bounds_of=asked.bounds_of or ())
 
         def narrow(rows: pa.Table) -> pa.Table:
-            texts = pc.cast(num_records(rows), pa.string())
-            counts = pc.binary_join_element_wise('{"numRecords":', texts, "}", "")
+            counts = count_texts(num_records(rows))
             kept = rows.select(_OF_UNITS).append_column("stats", counts)
             if self._reading.where is None:
                 return kept

@@ -4,11 +4,17 @@ Nothing is written. Each check is a function over values that are loaded once. T
 the log, list the table's folder, and open a sample of its data files. Of a large table only a part
 of the log is in memory at a time: the log is read for each question about its files, and what stays
 are a few numbers for each file. Rules: spec/vacuum.md.
+
+With an engine of other processes, its workers list the folder, as those of a vacuum do, and open
+the sample. From the size on at which they plan scans (`plans_apart`), they also read the parts of
+the checkpoint for each question, apply the newer commits to them, and count rows in statistics
+(`_share`). This process gets the columns of the question, and compares their names with the
+listing. It reads the commits, and the tombstones that keep files from deletion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
@@ -23,6 +29,7 @@ from txlog.base.arrow import arrow_array, numpy_array, pc, table_of_rows
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError, require_whole
 from txlog.base.texts import runs_text
+from txlog.base.threads import Engine
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import Wanted, united
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
@@ -41,15 +48,23 @@ from txlog.reconcile.files import FileState
 from txlog.reconcile.text_index import TextIndex
 from txlog.scan.deletions import deletion_place
 from txlog.scan.files import as_fragments, partition_sums
+from txlog.scan.lazy_plan import plans_apart
 from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot.checksum import LiveNumbers, verify_checksum
 from txlog.snapshot.commits import read_whole
-from txlog.snapshot.live_files import fold_files, has_large_checkpoint, load_columns, load_files
+from txlog.snapshot.live_files import (
+    fold_files,
+    fold_in_turn,
+    has_large_checkpoint,
+    load_columns,
+    load_files,
+    rows_at,
+)
 from txlog.snapshot.load import list_log, newest_sound
 from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import stamped_from
-from txlog.stats.files import num_records, physical_rows
+from txlog.stats.files import count_texts, num_records, physical_rows
 from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import locate
 from txlog.store.places import names_below
@@ -70,6 +85,8 @@ _NOT_LISTED = r"(^|/)[_.]|^/|^[A-Za-z][A-Za-z0-9+.\-]*:"
 _PATHS = Wanted(("path",))
 _TAGS = Wanted(("tags",))
 _BUT_STATISTICS = Wanted([name for name in FILE_ROWS.names if name != "stats"], bounds_of=())
+
+_IDENTIFYING = ("is_add", "path", "deletion_vector", "dv_id", "tags")
 
 Batches = Iterator[pa.Table]
 Result = TypeVar("Result")
@@ -175,7 +192,8 @@ def examine(
     try:
         if files is None and not has_large_checkpoint(snapshot):
             files = load_files(context.store, snapshot)
-        live = _Files(context.store, snapshot, files)
+        apart = context.engine if plans_apart(context.store, snapshot, context.engine) else None
+        live = _Files(context.store, snapshot, files, apart)
         listed = _listing(context, snapshot, files)
         facts = live.fold(_facts_wanted(snapshot), partial(_facts_of, live, listed), distinct=True)
     except LogCorruptError as error:
@@ -207,6 +225,7 @@ class _Files:
     store: Store
     snapshot: Snapshot
     loaded: FileState | None  # Those of a large table are read again for each question.
+    engine: Engine | None  # Its workers read them, if there are very many.
 
     def fold(
         self, wanted: Wanted, fold: Callable[[Batches], Result], *, distinct: bool = False
@@ -214,11 +233,31 @@ class _Files:
         """Fold the live files. Their order is the same each time: commits come last."""
         if self.loaded is not None:
             return fold(iter([self.loaded.live]))
+        if self.engine is not None:
+            part = partial(_share, tuple(wanted.columns))
+            return fold_in_turn(
+                self.store, self.snapshot, wanted, part, fold, engine=self.engine, distinct=distinct
+            )
 
         def folded(batches: Iterator[tuple[Source | None, pa.Table]]) -> Result:
             return fold(_commits_last(batches))
 
         return fold_files(self.store, self.snapshot, wanted, folded, distinct=distinct)
+
+
+def _share(columns: Collection[str], batches: Iterator[tuple[Source | None, pa.Table]]) -> pa.Table:
+    """Return a share of the live files with some columns, and those that identify files.
+
+    Of their statistics only the numbers of rows are left, which are what a question is about.
+    """
+    names = [name for name in FILE_ROWS.names if name in {*columns, *_IDENTIFYING}]
+    parts = [empty_rows().select(names)]
+    for _, batch in batches:
+        rows = batch.select([name for name in names if name != "stats"])
+        if "stats" in names:
+            rows = rows.append_column("stats", count_texts(num_records(batch)))
+        parts.append(rows.select(names))
+    return united(parts)
 
 
 def _commits_last(batches: Iterator[tuple[Source | None, pa.Table]]) -> Batches:
@@ -805,7 +844,13 @@ def _sampled(files: _Files, facts: _Facts, sample: int | None) -> pa.Table:
     places = np.flatnonzero(~facts.is_column)
     if sample is not None and len(places) > sample:
         places = places[np.unique(np.linspace(0, len(places) - 1, sample).astype(np.int64))]
-    return files.fold(Wanted(), partial(_at, places)) if len(places) else empty_rows()
+    if not len(places):
+        return empty_rows()
+    if files.engine is None:
+        return files.fold(Wanted(), partial(_at, places))
+    paths = files.fold(_PATHS, partial(_at, places))["path"]
+    rows = rows_at(files.store, files.snapshot, paths.to_pylist(), engine=files.engine)
+    return rows.take(pc.index_in(paths, value_set=flat(rows["path"])))
 
 
 def _at(places: NDArray[np.int64], batches: Batches) -> pa.Table:
