@@ -108,7 +108,7 @@ def test_text_is_compared_with_numbers_as_a_number(tmp_path: Path) -> None:
 
 # Columns of files that do not depend on the table, if statistics are typed.
 KNOWN = ["path", "size_bytes", "num_records", "num_deleted", "modification_time", "fragment_id",
-         "deletion_vector", "fields"]  # fmt: skip
+         "deletion_vector", "fields", "kind", "layer"]  # fmt: skip
 
 
 def test_files_are_listed_by_predicate(table: txlog.Table) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import Wanted
 from txlog.fragments.fragment import Fragment, FragmentSequence, fragments_of
-from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows, single_files
+from txlog.fragments.rows import (
+    FEATURE,
+    ColumnFiles,
+    FragmentRows,
+    deleted_counts,
+    fragment_rows,
+    single_files,
+)
 from txlog.log.paths import by_folder, decode_path, encoded_paths
 from txlog.scan.read_plan import column_names
 from txlog.schema.arrow import arrow_schema
@@ -59,8 +66,13 @@ FILES = pa.schema(
         pa.field("stats", pa.string()),
         pa.field("deletion_vector", pa.string()),
         pa.field("fields", pa.list_(pa.string())),
+        pa.field("kind", pa.string(), False),
+        pa.field("layer", pa.int64()),
     ]
 )
+
+# What a file is: the rows of a fragment, further columns of all rows, or of some rows (FRG-49).
+_DATA, _COLUMNS, _LAYER = "data", "columns", "layer"
 
 Statistics = Literal["json", "struct", "flat"]
 """How files are listed with statistics: text as logged, structs of values, or columns of values."""
@@ -125,9 +137,9 @@ def list_files(
     names = FILES.names if names is None else names
     _require_columns(names, FILES.names)
     if chosen is not None:
-        return file_table(chosen, names)
+        return file_table(snapshot, chosen, names)
     if is_listed or not _is_large(snapshot) or not set(names) <= {*_FILE_VALUES}:
-        return file_table(fragment_rows(files(), listed=is_listed), names)
+        return file_table(snapshot, fragment_rows(files(), listed=is_listed), names)
 
     def columns_of(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
         return pa.concat_tables([_columns_of(rows, names) for _, rows in batches])
@@ -160,22 +172,22 @@ def _columns_of(files: pa.Table, names: Sequence[str]) -> pa.Table:
     )
 
 
-def file_table(rows: FragmentRows, names: Sequence[str]) -> pa.Table:
+def file_table(snapshot: Snapshot, rows: FragmentRows, names: Sequence[str]) -> pa.Table:
     """Return the files of fragments in columns of `FILES`, ordered by fragment id.
 
-    A fragment's primary file comes before its column files.
+    A fragment's primary file comes before its column files, and these before its layers.
     """
     # Columns that are not requested are neither computed nor sorted: statistics are long texts.
     made = list(dict.fromkeys([*names, "fragment_id"]))
-    parts = _described_parts(rows, made)
+    parts = _described_parts(snapshot, _by_layer(rows), made)
     return pa.concat_tables(parts).sort_by("fragment_id").select(list(names))
 
 
 def _typed_files(snapshot: Snapshot, rows: FragmentRows, *, flatten: bool) -> pa.Table:
     """Return the files of fragments with typed values, ordered by fragment id."""
     plain = [name for name in FILES.names if name not in ("partition_values", "stats")]
-    parts = []
-    described = _described_parts(rows, plain)
+    rows, parts = _by_layer(rows), []
+    described = _described_parts(snapshot, rows, plain)
     for files, found in zip((rows.primaries, rows.columns.rows), described, strict=True):
         values = typed_values(snapshot, files, flatten=flatten)
         for name, column in zip(values.column_names, values.columns, strict=True):
@@ -184,19 +196,56 @@ def _typed_files(snapshot: Snapshot, rows: FragmentRows, *, flatten: bool) -> pa
     return pa.concat_tables(parts).sort_by("fragment_id")
 
 
-def _described_parts(rows: FragmentRows, names: Sequence[str]) -> list[pa.Table]:
+def _described_parts(
+    snapshot: Snapshot, rows: FragmentRows, names: Sequence[str]
+) -> list[pa.Table]:
     """Return the primary files of fragments, and their column files."""
-    owners = rows.columns.owners
-    fields = arrow_array(rows.columns.fields(), FILES.field("fields").type)
-    nothing = pa.nulls(rows.primaries.num_rows, fields.type)
+    columns = rows.columns
+    count = rows.primaries.num_rows
+    is_layer = pc.greater(columns.layers, 0)
+    kinds = pc.if_else(is_layer, _LAYER, _COLUMNS)
+    fields = arrow_array(_names_of(snapshot, columns), FILES.field("fields").type)
     return [
-        _described(rows.primaries, rows.ids, nothing, names),
-        _described(rows.columns.rows, rows.ids.take(owners), fields, names),
+        _described(
+            rows.primaries,
+            {
+                "fragment_id": rows.ids,
+                "fields": pa.nulls(count, fields.type),
+                "kind": pa.repeat(arrow_scalar(_DATA), count),
+                "layer": pa.nulls(count, pa.int64()),
+            },
+            names,
+        ),
+        _described(
+            columns.rows,
+            {
+                "fragment_id": rows.ids.take(columns.owners),
+                "fields": fields.take(columns.field_set),
+                "kind": kinds,
+                "layer": pc.if_else(is_layer, columns.layers, None),
+            },
+            names,
+        ),
     ]
 
 
-def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence[str]) -> pa.Table:
-    own = {"fragment_id": ids, "fields": fields}
+def _by_layer(rows: FragmentRows) -> FragmentRows:
+    """Return fragments with their column files in the order of their layers."""
+    columns = rows.columns
+    if not columns.rows.num_rows:
+        return rows
+    order = pc.sort_indices(columns.layers)
+    return replace(rows, columns=columns.take(order, columns.owners.take(order)))
+
+
+def _names_of(snapshot: Snapshot, columns: ColumnFiles) -> list[list[str]]:
+    """Return the columns of each of the field sets, by the names that they have in the table."""
+    mode = snapshot.mapping_mode
+    known = {field.name_in_files(mode): field.name for field in snapshot.schema.fields}
+    return [[known.get(name, name) for name in names] for names in columns.field_sets]
+
+
+def _described(files: pa.Table, own: Mapping[str, pa.Array], names: Sequence[str]) -> pa.Table:
     columns = [own[name] if name in own else _FILE_VALUES[name][1](files) for name in names]
     return pa.table(columns, schema=pa.schema([FILES.field(name) for name in names]))
 
