@@ -44,9 +44,9 @@ class ColumnFiles:
         """Return the physical names of the columns of each file."""
         return [self.field_sets[at] for at in self.field_set.to_pylist()]
 
-    def giving(self, name: str) -> pa.Array:
-        """Return which of the files contain the column with a physical name."""
-        sets = [at for at, names in enumerate(self.field_sets) if name in names]
+    def giving(self, *wanted: str) -> pa.Array:
+        """Return which of the files contain one of some columns, by their physical names."""
+        sets = [at for at, names in enumerate(self.field_sets) if not {*wanted}.isdisjoint(names)]
         return pc.is_in(self.field_set, value_set=arrow_array(sets, pa.int64()))
 
     def take(self, places: pa.Array, owners: pa.Array) -> ColumnFiles:

@@ -216,6 +216,9 @@ class TableMaintenance(Namespace):
         missing_files
             Also remove files from the table whose data or deletion vectors are missing, in a commit
             `FSCK`. Their rows are lost, so check first whether a copy or `Table.restore` has them.
+            If a file with columns of other files' rows is missing, these rows leave, too: scan
+            their other columns before, if you want to keep them. It leaves alone if the table has
+            dropped its columns.
 
         Returns
         -------

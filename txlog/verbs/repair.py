@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import pc, table_of_rows
 from txlog.base.columns import flat
-from txlog.base.errors import LogCorruptError, UnsupportedFeatureError
+from txlog.base.errors import LogCorruptError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import (
@@ -23,8 +23,7 @@ from txlog.commit.operation import (
     require_user_metadata,
 )
 from txlog.data_files.deletions import removes_of
-from txlog.fragments.ids import tag_texts
-from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.fragments.rows import FEATURE, fragment_rows
 from txlog.reconcile.files import file_keys
 from txlog.scan.files import as_fragments
 from txlog.snapshot.checksum import verify_checksum
@@ -67,40 +66,63 @@ class RemoveLostFiles(Operation):
     removes_rows = True
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the removes of the missing files; None if all files exist.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            A fragment has column files: the remaining part of it would be wrong.
-        """
-        lost = _lost(self.context, base)
-        if not lost.num_rows:
+        """Return the removes of the missing files and their fragments; None if all files exist."""
+        found = _lost(self.context, base)
+        if not found.files.num_rows:
             return None
-        live = load_files(self.context.store, base).live
-        if base.supports(FEATURE) and pc.any(pc.is_valid(tag_texts(live, FIELDS_TAG))).as_py():
-            raise UnsupportedFeatureError(
-                path=lost["path"][0].as_py(),
-                features=(FEATURE,),
-                reason="files are missing in a table with column files",
-                remedy="Restore a version whose files all exist",
-            )
+        removes = (*removes_of(found.files, self.context.effects.now_ms()),)
         return Intent(
             operation=self.name,
             kind="delete",
             read_version=base.version,
-            removes=tuple(removes_of(lost, self.context.effects.now_ms())),
-            metrics={"numRemovedFiles": lost.num_rows},
+            removes=removes,
+            metrics={"numRemovedFiles": len(removes)},
         )
 
 
-def _lost(context: Context, snapshot: Snapshot) -> pa.Table:
+@dataclass(frozen=True)
+class _Lost:
+    """The files that leave the table because some are missing."""
+
+    files: pa.Table  # `FILE_ROWS`: primaries, then column files.
+    is_missing: pa.Array  # bool for each: whether its data or its deletion vector is missing.
+    primaries: int  # How many of the files have rows.
+
+
+def _lost(context: Context, snapshot: Snapshot) -> _Lost:
+    """Return the missing files of a version, and the other files of their fragments.
+
+    If a file with a column of the table is missing, nobody can read the rows of its fragment as a
+    whole, so all files of the fragment leave. A column file without such a column leaves alone.
+    """
     live = load_files(context.store, snapshot).live
     data, vectors = missing_files(context.store, live)
-    known = flat(file_keys(data))
-    return pa.concat_tables(
-        [data, vectors.filter(pc.invert(pc.is_in(file_keys(vectors), value_set=known)))]
+    if not data.num_rows and not vectors.num_rows:
+        return _Lost(data, pa.nulls(0, pa.bool_()), 0)
+    keys = pa.concat_arrays([flat(file_keys(data)), flat(file_keys(vectors))])
+    rows = fragment_rows(live, listed=snapshot.supports(FEATURE))
+    primaries, columns = rows.primaries, rows.columns
+    first, second = (
+        flat(pc.is_in(file_keys(one), value_set=keys)) for one in (primaries, columns.rows)
     )
+    needed = pc.and_(second, columns.giving(*_needed_names(snapshot)))
+    places = pa.arange(0, primaries.num_rows)
+    leave = pc.or_(first, pc.is_in(places, value_set=columns.owners.filter(needed)))
+    also = pc.or_(second, leave.take(columns.owners))
+    return _Lost(
+        pa.concat_tables([primaries.filter(leave), columns.rows.filter(also)]),
+        pa.concat_arrays([first.filter(leave), second.filter(also)]),
+        pc.sum(leave).as_py() or 0,
+    )
+
+
+def _needed_names(snapshot: Snapshot) -> set[str]:
+    """Return the names in files of the columns that somebody may read."""
+    names = {one.name_in_files(snapshot.mapping_mode) for one in snapshot.schema.fields}
+    tracking = snapshot.form.row_tracking
+    if tracking is not None and tracking.row_version_column is not None:
+        names.add(tracking.row_version_column)
+    return names
 
 
 def repair(
@@ -161,13 +183,24 @@ def _decisions(
             f"version {at}, the newest that opens",
         }
     lost = _lost(context, snapshot)
-    for path, fragment in zip(lost["path"].to_pylist(), as_fragments(lost), strict=True):
+    for at, (path, missing, fragment) in enumerate(
+        zip(
+            lost.files["path"].to_pylist(),
+            lost.is_missing.to_pylist(),
+            as_fragments(lost.files),
+            strict=True,
+        )
+    ):
         yield {
             "action": _REMOVE,
             "path": path,
-            "rows": fragment.num_rows,
+            "rows": fragment.num_rows if at < lost.primaries else 0,
             "decision": "do" if lost_files and cause is None else "skip",
-            "reason": "its data or its deletion vector is missing"
+            "reason": (
+                "its data or its deletion vector is missing"
+                if missing
+                else "another file with columns of the same rows is missing"
+            )
             + ("" if lost_files else "; only missing_files=True removes its rows from the table")
             + ("" if cause is None else "; the latest version must be restored first"),
         }
