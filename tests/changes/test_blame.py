@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.changes.test_diff import SCHEMA, rows_of
+from tests.data_files.test_column_updates import FEATURE, by
 from tests.examples import examples
 
 fresh = count()
@@ -117,3 +118,92 @@ def test_a_file_that_is_logged_again_was_not_written_then(tmp_path: Path) -> Non
     assert dict(zip(rows["id"].to_pylist(), rows["_commit_version"].to_pylist(), strict=True)) == {
         0: None, 1: None, 2: None, 3: 2, 4: 2, 5: 2,
     }  # fmt: skip
+
+
+LAYERED = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "v", "t", "all of v", "new", "delete", "compact"]),
+        st.integers(0, 9),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(LAYERED, st.sampled_from(["layer", "move"]))
+@pytest.mark.spec("FED-23")
+def test_without_row_tracking_layers_say_who_gave_values(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], way: str
+) -> None:
+    """The oracle has for each row the version of each of its values."""
+    path = tmp_path_factory.getbasetemp() / f"blame{next(fresh)}"
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("t", pa.string())])
+    table = txlog.Table.create(path, schema, properties=FEATURE)
+    wrote: dict[int, dict[str, int]] = {}
+    following = 0
+    for step, seed in [("append", 0), *steps]:
+        changed = [one for one in wrote if one % 4 == seed % 4]
+        with by(way):
+            match step:
+                case "append":
+                    ids = list(range(following, following + 5))
+                    following += 5
+                    table.append(pa.table({"id": ids, "v": ids}))
+                    wrote |= {one: dict.fromkeys(table.schema.names, table.version) for one in ids}
+                case "v" | "t":
+                    table.update({step: "'1'" if step == "t" else "v + 1"}, f"id % 4 = {seed % 4}")
+                    for one in changed:
+                        moved_all = wrote[one] if way == "move" else [step]
+                        wrote[one] |= dict.fromkeys(moved_all, table.version)
+                case "all of v" if wrote:
+                    table.alter.replace_columns({"v": "v + 1"})
+                    for values in wrote.values():
+                        values["v"] = table.version
+                case "new" if wrote:
+                    name = f"c{table.version}"
+                    table.alter.add_columns({name: "v"})
+                    for values in wrote.values():
+                        values[name] = table.version
+                case "delete":
+                    table.delete(f"id = {seed}")
+                    wrote.pop(seed, None)
+                case "compact":
+                    files = table.files()["path"].to_pylist()
+                    table.optimize.compact(max_deleted_fraction=0, max_column_files=0)
+                    if table.files()["path"].to_pylist() != files:
+                        return  # Which rows moved, other tests say.
+    names = table.schema.names
+    for columns in (None, ["id"], ["id", "v"], ["t", "id"], ["id", names[-1]]):
+        rows = table.blame(columns).to_arrow()
+        asked = names if columns is None else columns
+        found = dict(zip(rows["id"].to_pylist(), rows["_commit_version"].to_pylist(), strict=True))
+        assert found == {
+            one: max(version for name, version in values.items() if name in asked)
+            for one, values in wrote.items()
+        }
+    operations = {entry["version"]: entry["operation"] for entry in table.history()}
+    for row in table.blame().to_arrow().to_pylist():
+        assert row["_operation"] == operations[row["_commit_version"]]
+
+
+@pytest.mark.spec("FED-23")
+def test_of_layers_whose_commits_were_cleaned_up_older_files_are_named(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", SCHEMA, properties=FEATURE)
+    table.append(rows_of(range(6), 0.0))
+    with by("layer"):
+        table.update({"v": "v + 1"}, "id < 4")
+        table.maintenance.checkpoint()
+        table.update({"v": "v + 1"}, "id < 2", user_metadata={"userName": "ann"})
+    for version in (0, 1, 2):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    rows = txlog.Table(tmp_path / "t").blame(["id", "v"]).to_arrow().to_pylist()
+    assert [row["_commit_version"] for row in rows] == [3, 3, None, None, None, None]
+    assert [row["_user"] for row in rows] == ["ann", "ann", None, None, None, None]
+    assert [row["_operation"] for row in rows][:3] == ["UPDATE", "UPDATE", None]
+
+
+def test_names_that_blame_needs_are_refused(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"_fragid": [7, 8]}))
+    blamed = table.blame
+    with pytest.raises(txlog.InvalidInputError, match="_fragid"):
+        blamed()

@@ -1,13 +1,14 @@
-"""Find the version that wrote each row, from row tracking or else from the row's file."""
+"""Find the version that wrote each row, from row tracking or else from the row's files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from txlog.actions.told import told_text
 from txlog.base.arrow import arrow_array, numpy_array, pc
@@ -17,11 +18,14 @@ from txlog.base.threads import Engine
 from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import COMMIT_TIMESTAMP, COMMIT_VERSION
 from txlog.expressions.tree import Expression
+from txlog.fragments.deletion_vector import as_array
+from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.names import LogFile
 from txlog.log.paths import canonical_keys
-from txlog.scan.columns import FRAGMENT_ID, ROW_VERSION
+from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS, ROW_VERSION
 from txlog.scan.lazy_plan import plan_snapshot
-from txlog.scan.read_plan import column_names
+from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, column_names
 from txlog.scan.scan import ArrowStream, Scan, repr_of
 from txlog.schema.timestamps import micros_of
 from txlog.snapshot.commits import DamagedError, read_commit
@@ -31,6 +35,8 @@ from txlog.snapshot.salvage import read_sound_deltas
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import VersionTimes, version_times
 from txlog.store.base import Store
+
+Numbers = NDArray[np.int64]
 
 OPERATION, USER = "_operation", "_user"
 _BLAMED = pa.schema(
@@ -42,6 +48,16 @@ _BLAMED = pa.schema(
     ]
 )
 _COMMITS_AT_ONCE: Threshold = 256
+_UNKNOWN = -1
+_POSITION_BITS = 32  # Of an address; the others are the fragment's id.
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The files of a fragment that give values to some rows, and the versions that added them."""
+
+    fragment: Fragment
+    files: tuple[tuple[DataFile, int], ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,8 +73,10 @@ class Blame(ArrowStream):
     snapshot: Snapshot
     scan: Scan
     marker: str  # The metadata column from which versions are found; it is not returned.
-    # The version of each fragment. None: each row has its own version.
+    # The version of each fragment's rows. None: each row has its own version.
     versions: dict[int, int] | None
+    # The layers of fragments that give some rows a version of their own, if there are some.
+    layers: Mapping[int, Layers] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         reading = self.scan.plan.reading
@@ -75,30 +93,59 @@ class Blame(ArrowStream):
         times = version_times(self.store, self.snapshot)
         commits = {file.version: file for file in times.commits}
         by_version: dict[int, tuple[Any, ...]] = {}
-        for batch in self.scan.to_batches():
-            marks = batch.column(self.marker).dictionary_encode()
+        for batch, found in self._found():
+            marks = found.dictionary_encode()
             rows = []
-            for mark in marks.dictionary.to_pylist():
-                version = mark if self.versions is None else self.versions.get(mark)
-                if version is None:
-                    rows.append((None,) * len(_BLAMED))
-                    continue
+            for version in marks.dictionary.to_pylist():
                 if version not in by_version:
                     by_version[version] = self._values_of(times, version, commits.get(version))
                 rows.append(by_version[version])
             columns = [
-                arrow_array(list(values), kind.type).take(marks.indices)
-                for values, kind in zip(zip(*rows, strict=True), _BLAMED, strict=True)
+                arrow_array([row[at] for row in rows], kind.type).take(marks.indices)
+                for at, kind in enumerate(_BLAMED)
             ]
             kept = batch.drop_columns([self.marker])
             yield pa.RecordBatch.from_arrays([*kept.columns, *columns], schema=self.schema)
+
+    def _found(self) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+        """Yield the rows and their versions, null if it is unknown."""
+        known = self.versions
+        given: dict[int, list[tuple[Numbers, int]]] = {}
+        for batch in self.scan.to_batches():
+            marks = batch.column(self.marker)
+            if known is None:
+                yield batch, marks
+                continue
+            places = numpy_array(marks)
+            owners = places >> _POSITION_BITS if self.layers else places
+            numbers, which = np.unique(owners, return_inverse=True)
+            of_all = [known.get(one, _UNKNOWN) for one in numbers.tolist()]
+            found = np.array(of_all, np.int64)[which]
+            of_layers = {one: self.layers[one] for one in numbers.tolist() if one in self.layers}
+            # Fragments come one after another: the rows of layers are kept for the current ones.
+            given = {one: given.get(one) or self._given(of) for one, of in of_layers.items()}
+            for one, layers in given.items():
+                rows = np.flatnonzero(owners == one)
+                positions = places[rows] - (one << _POSITION_BITS)
+                for those, version in layers:
+                    some = rows[np.isin(positions, those)]
+                    found[some] = np.maximum(found[some], version)
+            yield batch, arrow_array(found, pa.int64(), mask=found == _UNKNOWN)
+
+    def _given(self, layers: Layers) -> list[tuple[Numbers, int]]:
+        """Return the positions to which each layer gives values, and its version."""
+        reader = FragmentReader(self.store, self.scan.plan.reading, layers.fragment)
+        return [
+            (numpy_array(as_array(reader.given_by(file)).cast(pa.int64())), version)
+            for file, version in layers.files
+        ]
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as one table."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def _values_of(
-        self, times: VersionTimes, version: int, file: LogFile | None
+        self, times: VersionTimes, version: int | None, file: LogFile | None
     ) -> tuple[Any, ...]:
         if file is None:
             return (version, None, None, None)
@@ -123,8 +170,9 @@ def plan_blame(
 ) -> Blame:
     """Plan the rows of a version with the commits that wrote them; arguments as for `Table.blame`.
 
-    With row tracking this is the version that last changed the row. Otherwise it is the version
-    that added the row's file, which is searched in all existing commits.
+    With row tracking this is the version that last changed the row. Otherwise it is the newest of
+    the versions that added the files with the row's values of `columns`, which are searched in all
+    existing commits.
 
     Raises
     ------
@@ -138,21 +186,53 @@ def plan_blame(
                 argument="columns", field=name, reason="blame needs this name for itself"
             )
     tracked = snapshot.has_stable_row_ids
-    marker = ROW_VERSION if tracked else FRAGMENT_ID
-    plan = plan_snapshot(
-        store,
-        snapshot,
-        lambda: load_files(store, snapshot).live,
-        columns=[*names, marker],
-        where=where,
-    )
-    scan = Scan(store, plan.for_arrow(), engine)
+    live: Callable[[], pa.Table] = lambda: load_files(store, snapshot).live  # noqa: E731 (Late.)
+
+    def scan_with(marker: str) -> Scan:
+        if snapshot.schema.get(marker) is not None:
+            raise InvalidInputError(
+                argument="columns",
+                field=marker,
+                reason="blame needs this name for itself, but a column of the table has it",
+                remedy="Rename the column",
+            )
+        plan = plan_snapshot(store, snapshot, live, columns=[*names, marker], where=where)
+        return Scan(store, plan.for_arrow(), engine)
+
     if tracked:
-        return Blame(store, snapshot, scan, marker, None)
-    paths = {fragment.id: fragment.path for fragment in scan.fragments()}
-    brought = versions_of(store, snapshot, list(paths.values()))
-    versions = {one: brought[path] for one, path in paths.items() if path in brought}
-    return Blame(store, snapshot, scan, marker, versions)
+        return Blame(store, snapshot, scan_with(ROW_VERSION), ROW_VERSION, None)
+    scan = scan_with(FRAGMENT_ID)
+    fragments = scan.fragments()
+    giving = [_files_giving(snapshot, scan.plan.reading, fragment) for fragment in fragments]
+    brought = versions_of(store, snapshot, [file.path for files in giving for file in files])
+    versions: dict[int, int] = {}
+    layers: dict[int, Layers] = {}
+    for fragment, files in zip(fragments, giving, strict=True):
+        known = [(file, brought[file.path]) for file in files if file.path in brought]
+        of_all = [version for file, version in known if not file.layer]
+        if of_all:
+            versions[fragment.id] = max(of_all)
+        upper = [(file, version) for file, version in known if file.layer]
+        if upper:
+            layers[fragment.id] = Layers(fragment, tuple(upper))
+    if layers:
+        return Blame(store, snapshot, scan_with(ROW_ADDRESS), ROW_ADDRESS, versions, layers)
+    return Blame(store, snapshot, scan, FRAGMENT_ID, versions)
+
+
+def _files_giving(
+    snapshot: Snapshot, reading: ReadPlan, fragment: Fragment
+) -> tuple[DataFile, ...]:
+    """Return the file with a fragment's rows, and those that give them columns of a plan."""
+    if len(fragment.files) == 1:
+        return fragment.files
+    found = {fragment.files[0]: None}
+    for column in reading.columns:
+        top = snapshot.schema.get(reading.nested.get(column.name, (column.name,))[0])
+        if top is not None:
+            physical = top.name_in_files(snapshot.mapping_mode)
+            found |= dict.fromkeys(fragment.files_giving(physical))
+    return (*found,)
 
 
 def versions_of(store: Store, snapshot: Snapshot, paths: list[str]) -> dict[str, int]:

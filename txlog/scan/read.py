@@ -22,6 +22,7 @@ from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_vector import alive_mask, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
+from txlog.fragments.rows import GIVEN
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import stored_metadata
@@ -102,6 +103,16 @@ class FragmentReader:
         if fragment.deletion is not None and fragment.physical_rows is None:
             fragment = replace(fragment, physical_rows=self.count_rows())
         return load_deletions(self._store, fragment)
+
+    def given_by(self, layer: DataFile) -> BitMap64:
+        """Return the positions of the rows to which a layer gives values (FRG-49)."""
+        found = BitMap64()
+        with ExitStack() as stack:
+            file = self._open_file(stack, layer, [], by_pages=False)
+            for start, raw in file.read(file.row_groups, batch_rows=BATCH_ROWS, threads=False):
+                rows = pc.indices_nonzero(pc.fill_null(raw.column(GIVEN), False))
+                found |= as_bitmap(pc.add(pc.cast(rows, pa.uint64()), start))
+        return found
 
     def batches(
         self,

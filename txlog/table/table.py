@@ -636,7 +636,7 @@ class Table(Handle, RowVerbs):
         ----------
         columns
             The columns to return, in this order; see below. Default: all. For a large table, the
-            result is fast but unordered if `fragment_id` and `fields` are omitted.
+            result is fast but unordered if `fragment_id`, `fields`, `kind` and `layer` are omitted.
         where
             Return only files that may contain rows for which this predicate is true.
         statistics
@@ -655,10 +655,16 @@ class Table(Handle, RowVerbs):
         Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
         unknown), `num_deleted`, `partition_values` (a map of the logged texts), `modification_time`
         (milliseconds), `fragment_id`, `stats` (JSON text; null if a checkpoint has only structs),
-        `deletion_vector` (its unique id), `fields` (for a column file, the names of its columns;
-        else null). With typed statistics, the last columns are `partition` (also typed; none for a
-        table without partitions), `null_count`, `min` and `max` or their fields, in place of
-        `partition_values` and `stats`.
+        `deletion_vector` (its unique id), `fields`, `kind` and `layer`. With typed statistics, the
+        last columns are `partition` (also typed; none for a table without partitions),
+        `null_count`, `min` and `max` or their fields, in place of `partition_values` and `stats`.
+
+        `kind` says what the file is. A `data` file has the rows of a fragment, with the columns
+        that no other file gives to all of them; its `fields` are null. A file of `columns` gives
+        the columns `fields` to all rows. A `layer` gives them to some rows, over the other files;
+        of two layers, the one with the greater number in `layer` is over the other. `fields` has
+        the names in the table; a column that the table does not have is read by nobody, or is the
+        one in which files keep the versions of rows.
         """
         from txlog.scan.files import list_files
 
@@ -1080,13 +1086,16 @@ class Table(Handle, RowVerbs):
 
         The result has the columns, then `_commit_version`, `_commit_timestamp`, `_operation` and
         `_user`. In a table that tracks rows, the version is the last one that changed the row, even
-        if its file was rewritten later. In another table it is the version that added the row's
-        file, which may be a compaction. Values from deleted log files are null.
+        if its file was rewritten later. In another table it is the newest of the versions that
+        added the row's files: the one with the row, which may be of a compaction, and those that
+        give it columns (`kind` in `files`), of a layer only the rows to which it gives values.
+        Values from deleted log files are null.
 
         Parameters
         ----------
         columns, where
-            As for `scan`.
+            As for `scan`. In a table that does not track rows, files that only give other columns
+            do not count: `blame(["price"])` says who wrote prices.
         """
         from txlog.changes.blame import plan_blame
         from txlog.expressions.sql import as_expression
