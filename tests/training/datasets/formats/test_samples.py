@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.moved import moved
+from txlog.base.errors import SchemaMismatchError
+from txlog.training.datasets.formats import samples
 from txlog.training.datasets.formats.samples import as_samples
 
 CUT = "txlog.training.datasets.formats.samples:_CUT_BYTES"
@@ -46,3 +48,57 @@ def test_contents_beside_the_rows_are_read_a_few_bytes_at_a_time(
         read = [len(row["content"]) for row in batch.to_pylist() if beside[int(row["name"])]]
         assert sum(read[:-1]) < cut
         assert has_size or len(read) <= 1
+
+
+def beside(sizes: list[int | None], *, has_size: bool) -> pa.RecordBatchReader:
+    """Return examples of some sizes, of which each second one lies beside the rows."""
+    count = len(sizes)
+    away = [at % 2 == 1 for at in range(count)]
+    columns = {
+        "filename": pa.array([f"{at}.png" for at in range(count)]),
+        "content": pa.array([None if away[at] else b"y" * (sizes[at] or 0) for at in range(count)]),
+        "uri": pa.array([str(at) if away[at] else None for at in range(count)], pa.string()),
+    }
+    if has_size:
+        columns["size"] = pa.array(sizes, pa.int64())
+    return pa.table(columns).to_reader()
+
+
+@pytest.mark.spec("DST-58")
+@settings(max_examples=examples(50), deadline=None)
+@given(sizes=st.lists(st.integers(0, 12), max_size=20), has_size=st.booleans())
+def test_contents_beyond_what_a_column_holds_are_refused_or_in_batches_of_their_own(
+    sizes: list[int], has_size: bool
+) -> None:
+    read: list[int] = []
+
+    def content_of(uri: str) -> bytes:
+        read.append(int(uri))
+        return b"x" * sizes[int(uri)]
+
+    most = 10
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "_MOST_BYTES", most)
+        batches = iter(as_samples(beside(sizes, has_size=has_size), None, None, content_of))
+        found: list[dict[str, Any]] = []
+        wrong = next((at for at, size in enumerate(sizes) if at % 2 and size > most), None)
+        if wrong is None:
+            for batch in batches:
+                rows = batch.to_pylist()
+                held = sum(len(row["content"]) for row in rows)
+                assert (
+                    held <= most
+                    or len(rows) == 1
+                    or not any(int(row["filename"][:-4]) % 2 for row in rows)
+                )
+                found += rows
+            assert [len(row["content"]) for row in found] == sizes
+            return
+        with pytest.raises(SchemaMismatchError) as caught:
+            found.extend(row for batch in batches for row in batch.to_pylist())
+    assert f"row {wrong + 1}, '{wrong}.png', has a content of {sizes[wrong]} bytes, 10 are" in str(
+        caught.value
+    )
+    assert caught.value.field == "content"
+    # Its size says so before it is read.
+    assert (wrong in read) != has_size

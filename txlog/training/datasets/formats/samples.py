@@ -18,6 +18,8 @@ from txlog.base.thresholds import Threshold
 from txlog.training.datasets.formats.base import KEY
 
 _CUT_BYTES: Threshold = 8 << 20  # Of the contents of a batch that do not lie in the rows.
+# Of the contents of a batch: the values of an Arrow column have offsets of 32 bits.
+_MOST_BYTES = (1 << 31) - 2
 _METADATA = b"huggingface"
 # What the columns of a type are called in other formats. Names of labels come before their numbers.
 _NAMES = {
@@ -465,11 +467,15 @@ def as_samples(
     schema = with_features(schema, features) if features else schema
 
     def batches() -> Iterator[pa.RecordBatch]:
+        first = 1
         for batch in rows if content_of is None else _cut(rows):
             columns = [
-                _contents(batch, content_of) if name == "content" and content_of else batch[name]
+                _contents(batch, first, content_of)
+                if name == "content" and content_of
+                else batch[name]
                 for name in sources
             ]
+            first += batch.num_rows
             yield pa.RecordBatch.from_arrays(
                 [
                     values if values.type == field.type else values.cast(field.type)
@@ -491,23 +497,54 @@ def _cut(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             sizes = pc.fill_null(batch["size"], 0).to_pylist()
         else:
             sizes = [_CUT_BYTES] * len(batch)
-        start = total = 0
-        for end, (size, uri) in enumerate(zip(sizes, batch["uri"], strict=True), 1):
-            total += size if uri.is_valid else 0
-            if total >= _CUT_BYTES or end == len(batch):
-                yield batch.slice(start, end - start)
-                start, total = end, 0
+        inside = pc.fill_null(pc.binary_length(batch["content"]), 0).to_pylist()
+        start = total = held = 0
+        for at, (size, uri, own) in enumerate(zip(sizes, batch["uri"], inside, strict=True)):
+            size, own = (size, size) if uri.is_valid else (0, own)
+            if start < at and held + own > _MOST_BYTES:
+                yield batch.slice(start, at - start)
+                start, total, held = at, 0, 0
+            total, held = total + size, held + own
+            if total >= _CUT_BYTES or at + 1 == len(batch):
+                yield batch.slice(start, at + 1 - start)
+                start, total, held = at + 1, 0, 0
 
 
-def _contents(batch: pa.RecordBatch, content_of: Callable[[str], bytes]) -> pa.Array:
-    """Return the contents, also those that lie beside the rows."""
+def _contents(batch: pa.RecordBatch, first: int, content_of: Callable[[str], bytes]) -> pa.Array:
+    """Return the contents, also those that lie beside the rows.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A content has more bytes than a value of Arrow; the error names its row and file.
+    """
     contents, uris = batch["content"], batch["uri"]
     if uris.null_count == len(uris):
         return contents
-    pairs = zip(contents, uris.to_pylist(), strict=True)
-    return arrow_array(
-        [content.as_py() if uri is None else content_of(uri) for content, uri in pairs],
-        contents.type,
+    has_sizes = "size" in batch.schema.names
+    found = []
+    for at, (content, uri) in enumerate(zip(contents, uris.to_pylist(), strict=True)):
+        if uri is None:
+            found.append(content.as_py())
+            continue
+        if has_sizes:  # So that a content is refused before it is in memory.
+            _require_fits(batch, at, first + at, batch["size"][at].as_py() or 0)
+        read = content_of(uri)
+        _require_fits(batch, at, first + at, len(read))
+        found.append(read)
+    return arrow_array(found, contents.type)
+
+
+def _require_fits(batch: pa.RecordBatch, at: int, row: int, size: int) -> None:
+    if size <= _MOST_BYTES:
+        return
+    named = next((name for name in ("filename", "path") if name in batch.schema.names), "uri")
+    raise SchemaMismatchError(
+        field="content",
+        reason=f"the example in row {row}, {batch[named][at].as_py()!r}, has a content of {size} "
+        f"bytes, {_MOST_BYTES} are the most that an export holds",
+        remedy="Prepare a training set without it, by a predicate, or take its file, which the "
+        "column uri of the training set's table names",
     )
 
 
