@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.moved import moved
+from tests.training.datasets.formats.test_webdataset import image
 from txlog.base.errors import SchemaMismatchError
+from txlog.training import Datasets, InlineRunner
 from txlog.training.datasets.formats import samples
 from txlog.training.datasets.formats.samples import as_samples
+from txlog.training.datasets.limits import Limits
 
 CUT = "txlog.training.datasets.formats.samples:_CUT_BYTES"
 
@@ -102,3 +106,27 @@ def test_contents_beyond_what_a_column_holds_are_refused_or_in_batches_of_their_
     assert caught.value.field == "content"
     # Its size says so before it is read.
     assert (wrong in read) != has_size
+
+
+@pytest.mark.spec("DST-58")
+@pytest.mark.parametrize("form", ["webdataset", "huggingface", "imagefolder", "tfrecord"])
+def test_an_export_names_the_example_that_is_too_large(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if form == "tfrecord":
+        pytest.importorskip("crc32c")
+    folder = tmp_path / "in" / "rose"
+    folder.mkdir(parents=True)
+    for seed in range(3):
+        (folder / f"{seed}.png").write_bytes(image(seed))
+    large = (folder / "1.png").stat().st_size + 100
+    with (folder / "1.png").open("ab") as file:
+        file.write(bytes(large - file.tell()))
+    datasets = Datasets(tmp_path / "root", runner=InlineRunner(), limits=Limits(row_bytes=1))
+    made = datasets.create("roses", "IMAGE_CLASS", tmp_path / "in").prepare()
+    monkeypatch.setattr(samples, "_MOST_BYTES", large - 1)
+    with pytest.raises(SchemaMismatchError, match=f"'1.png', has a content of {large} bytes"):
+        made.export(tmp_path / "out", form)
+    assert not [path for path in tmp_path.glob("out/**/*") if path.is_file()]
+    monkeypatch.setattr(samples, "_MOST_BYTES", large)
+    assert made.export(tmp_path / "out", form)
