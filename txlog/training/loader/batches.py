@@ -11,9 +11,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, get_args
 
+from numpy.typing import NDArray
+
 from txlog.base.errors import InvalidInputError, named_for_callers, not_installed
 from txlog.base.threads import map_ahead
 from txlog.training.loader.blocks import Columns, finished
+from txlog.training.loader.dictionaries import Codes
 from txlog.training.loader.images import Image
 from txlog.training.loader.order import FORMAT
 from txlog.training.loader.processes import Processes
@@ -102,6 +105,12 @@ class Batches(ABC):
     def epoch(self) -> int:
         """The current epoch, or the one of the next iteration."""
         return self._epoch
+
+    @property
+    def categories(self) -> dict[str, NDArray[Any]]:
+        """The values of the columns of `dictionaries`, by the numbers that batches have."""
+        views = self.views.items()
+        return {name: view.categories for name, view in views if isinstance(view, Codes)}
 
     @property
     def transforms(self) -> bool:

@@ -86,8 +86,8 @@ class ClassWeights:
 
     def __call__(self, rows: pa.RecordBatch) -> NDArray[Any]:
         """Return the weight of each row, NaN for values without one."""
-        column = _plain(rows.column(0))
-        known = _plain(pa.array(list(self.weights), column.type))
+        column = as_classes(rows.column(0))
+        known = as_classes(pa.array(list(self.weights), column.type))
         of = np.array([*self.weights.values()], np.float64)
         places = pc.index_in(column, known)
         if places.null_count:
@@ -101,7 +101,7 @@ class ClassWeights:
         return found
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def as_classes(values: pa.Array) -> pa.Array:
     """Return values with one zero and one NaN: those that compare as equal are one class."""
     if not pa.types.is_floating(values.type):
         return values
@@ -143,7 +143,7 @@ def class_weights(table: Table, column: str, where: Where = None) -> ClassWeight
             remedy="Choose a column of texts, numbers or truth values",
         )
     for batch in scan.to_batches():
-        for pair in pc.value_counts(_plain(batch.column(0))).to_pylist():
+        for pair in pc.value_counts(as_classes(batch.column(0))).to_pylist():
             value = _NAN if pair["values"] != pair["values"] else pair["values"]
             counts[value] = counts.get(value, 0) + pair["counts"]
     if not counts:

@@ -14,6 +14,7 @@ from txlog.extend import Cache, CachedStore, Where, is_arrow_blob, is_far
 from txlog.training.loader.batches import Batch, Batches, Even, whole
 from txlog.training.loader.blocks import BlockReader, Columns
 from txlog.training.loader.choices import ClassWeights, RowFunction, with_choices
+from txlog.training.loader.dictionaries import Dictionaries, codes_of
 from txlog.training.loader.epoch_plan import BlockPlan, plan_blocks, rows_of_blocks
 from txlog.training.loader.large import Blobs
 from txlog.training.loader.order import Order, Shuffle
@@ -83,6 +84,11 @@ class Loader(Batches):
         a `RaggedArray`.
     fill
         The replacement of nulls, by column. Nulls in other columns are refused.
+    dictionaries
+        The columns of which batches have numbers (int32), those of their values in `categories`.
+        True: the columns that were dictionaries when the table got them. The values are those of
+        the whole version, sorted, so that all loaders of a version have the same numbers; each
+        column is read once for this. A mapping gives the values: `dictionaries=other.categories`.
     transform
         A function that is called with each batch. The loader returns its result.
     cache
@@ -134,6 +140,7 @@ class Loader(Batches):
         ahead: int = 2,
         views: Mapping[str, View] | None = None,
         fill: Mapping[str, Any] | None = None,
+        dictionaries: Dictionaries = False,
         transform: Callable[[Batch], Any] | None = None,
         cache: str | os.PathLike[str] | Cache | None = None,
         processes: int = 0,
@@ -171,7 +178,8 @@ class Loader(Batches):
         plan = with_choices(plan, opened, keep=keep, weights=weights, seed=seed)
         self.schema: pa.Schema = plan.reading.schema
         given = plan.reading.for_arrow().schema
-        self.views = _views(opened, self.schema, given, views or {}, fill or {})
+        codes = codes_of(opened, plan.reading, dictionaries, fill or {})
+        self.views = _views(opened, self.schema, given, views or {}, fill or {}, codes)
         self._plan: BlockPlan | WindowPlan = plan
         self._reader: Reader = BlockReader(plan, self.views, dict(fill or {}))
         if windows is not None:
@@ -249,8 +257,13 @@ def _views(
     given: pa.Schema,
     views: Mapping[str, View],
     fill: Mapping[str, Any],
+    codes: Mapping[str, View],
 ) -> dict[str, View]:
     """Return the view of each column; `given` has the types that the table was given."""
+    for name in codes.keys() & views.keys():
+        raise InvalidInputError(
+            argument="dictionaries", field=name, reason="the column has a view, too"
+        )
     for argument, names in (("views", views), ("fill", fill)):
         for name in names:
             if name not in schema.names:
@@ -269,7 +282,7 @@ def _views(
             if is_arrow_blob(field.type)
             else default_view(field.type, is_half=is_half(given.field(at).type))
         )
-        view = views.get(field.name) or usual
+        view = views.get(field.name) or codes.get(field.name) or usual
         require_view(field.name, field.type, view)
         if isinstance(view, Blobs):
             if fill.get(field.name) is not None:

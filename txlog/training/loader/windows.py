@@ -17,6 +17,7 @@ from txlog.base.arrow import numpy_array, pc
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.extend import Store
 from txlog.training.loader.blocks import BlockReader, Chunk, Columns, Portion, epoch_rows, joined
+from txlog.training.loader.dictionaries import Codes
 from txlog.training.loader.epoch_plan import BlockPlan
 from txlog.training.loader.order import Numbers, Piece
 from txlog.training.loader.state import Identity
@@ -220,12 +221,13 @@ def plan_windows(
             argument="windows", reason=f"Windows were expected, not {type(windows).__name__}"
         )
     for name, view in views.items():
-        if not isinstance(view, Number | Vector):
+        if not isinstance(view, Number | Vector | Codes):
             raise InvalidInputError(
                 argument="views",
                 field=name,
                 reason=f"{type(view).__name__} has no form for windows",
-                remedy="Give it the view Number or Vector, or leave it out of columns",
+                remedy="Give it the view Number or Vector, name it in dictionaries, or leave it "
+                "out of columns",
             )
     found = _series(plan, table, windows)
     starts = _starts(found, windows)
