@@ -60,16 +60,18 @@ SPARK_SETTINGS = {
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests that share a fixture to one process, so that it is made once.
 
     Two processes share out the tests of `spark`, a file to either, and have a session each.
     """
-    tests: dict[Path, int] = {}  # How many there are that a usual run has, and one for the file.
+    tests: dict[Path, int] = {}  # How many there are that the run has, and one for the file.
+    are_slow = config.getoption("markexpr").startswith("slow")
     for item in items:
         if "spark" in fixtures_of(item):
-            quick = item.get_closest_marker("exhaustive") is None
-            tests[item.path] = tests.get(item.path, 1) + quick
+            names = {mark.name for mark in item.iter_markers()}
+            is_run = "exhaustive" not in names and ("slow" in names) == are_slow
+            tests[item.path] = tests.get(item.path, 1) + is_run
     sessions = {"spark-1": 0, "spark-2": 0}
     session_of = {}
     for path in sorted(tests, key=lambda path: (-tests[path], path)):

@@ -40,6 +40,7 @@ def test_ci_runs_what_the_readme_says() -> None:
     lines = script.strip().splitlines()
     (command,) = (line.replace("--quiet ", "") for line in lines if "install --quiet" in line)
     assert command in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert '.venv/bin/python -m pytest -m "slow and not exhaustive"' in lines
     assert ".ci/environments" in lines
 
 
@@ -62,7 +63,8 @@ def test_ci_tests_each_extra_alone() -> None:
     script = (ROOT / ".ci" / "environments").read_text(encoding="utf-8")
     (line,) = (line for line in script.splitlines() if line.startswith("printf"))
     tested = line.split("' ")[1].rstrip("| ").split()
-    assert {*tested} == {"core", *project["optional-dependencies"]} - NOT_OF_USERS - HEAVY
+    assert {*tested} == {*project["optional-dependencies"]} - NOT_OF_USERS - HEAVY
+    assert "alone core" in script.splitlines()
 
 
 def test_versions_of_python_are_those_that_are_tested() -> None:

@@ -339,7 +339,9 @@ def test_a_change_reads_the_rows_on_which_it_decides(
 
 
 @pytest.mark.spec("CON-30", "SPK-27")
-@pytest.mark.parametrize("reading", [read_frame, read_format])
+@pytest.mark.parametrize(
+    "reading", [read_frame, pytest.param(read_format, marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize("change", [one for one in CHANGES if one is not merged_with_quarantine])
 def test_after_a_lost_race_a_change_is_decided_again(
     spark: SparkSession, place: Path, change: Write, reading: Frame

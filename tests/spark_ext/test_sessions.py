@@ -5,12 +5,13 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import txlog
@@ -149,6 +150,42 @@ def test_a_session_starts_where_warnings_are_errors(spark: "SparkSession") -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert session().version == spark.version
+
+
+@pytest.mark.spark
+def test_workers_of_one_machine_have_imported_txlog(spark: "SparkSession") -> None:
+    def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            there = "txlog.spark_ext.source.reader" in sys.modules
+            yield pa.RecordBatch.from_pydict({"there": [there] * batch.num_rows})
+
+    rows = spark.range(2).mapInArrow(imported, "there boolean").collect()
+    assert [row.there for row in rows] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "variables", "expected"),
+    [
+        ({}, {}, True),
+        ({"spark.master": "local[2]"}, {"SPARK_HOME": "/opt/spark"}, True),
+        ({"spark.master": "spark://host:7077"}, {}, False),
+        ({"spark.remote": "sc://host"}, {}, False),
+        ({}, {"SPARK_CONF_DIR": "/etc/spark"}, False),
+        ({}, {"PYSPARK_GATEWAY_PORT": "1"}, False),
+    ],
+)
+def test_a_daemon_with_txlog_is_only_for_one_machine(
+    settings: dict[str, str],
+    variables: dict[str, str],
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    for name in ("MASTER", "PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert sessions._starts_here(settings) == expected
 
 
 def fake_java(folder: Path, version: str) -> Path:

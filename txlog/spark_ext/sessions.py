@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +51,9 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
     PySpark warns at the start that it does not fully support pandas 3. txlog gives Spark only Arrow
     data, so this function suppresses the warning; `toPandas` shows it again.
 
+    If Spark starts on this machine alone, its Python workers are forked from a process that has
+    imported txlog (`spark.python.daemon.module`), which shortens each step with `format("txlog")`.
+
     Raises
     ------
     UnsupportedFeatureError
@@ -65,12 +68,27 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
     # Spark would start its Python workers as `python3`, which may be another interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    for name, value in conf.items():
-        builder = builder.config(name.replace("__", "."), value)
+    settings = {name.replace("__", "."): value for name, value in conf.items()}
+    if _starts_here(settings):
+        settings.setdefault("spark.python.daemon.module", "txlog.spark_ext.daemon")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     with quiet_about_pandas():
         spark: SparkSession = builder.getOrCreate()
         register(spark)
     return spark
+
+
+def _starts_here(settings: Mapping[str, str]) -> bool:
+    """Whether these settings start a Spark on this machine alone, which has txlog."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() or "spark.remote" in settings or SparkSession.getActiveSession() is not None:
+        return False
+    elsewhere = ("MASTER", "PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
+    master = settings.get("spark.master")
+    return master.startswith("local") if master else not any(map(os.environ.get, elsewhere))
 
 
 @contextmanager
