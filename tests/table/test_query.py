@@ -2,14 +2,18 @@
 
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
 
 import txlog
 from txlog.base.html import facts_html, rows_html, titled
+from txlog.table import query
 
 NAMES = pa.table({"carrier": ["UA", "B6"], "name": ["United", "JetBlue"]})
 
@@ -104,6 +108,31 @@ def test_files_that_a_filter_rules_out_are_not_opened(flights: txlog.Table, engi
 def test_what_is_no_query_is_refused(engine: Any, query: str, kind: Any, says: str) -> None:
     with pytest.raises(kind, match=says):
         txlog.sql(query, engine=engine)
+
+
+def test_queries_in_threads_see_their_own_tables(engine: Any) -> None:
+    def ask(number: int) -> list[Any]:
+        rows = {"t": pa.table({"a": [number]})}
+        return txlog.sql("SELECT a FROM t", rows, engine=engine).to_pylist()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, range(40))) == [[{"a": number}] for number in range(40)]
+
+
+def test_an_error_that_ends_the_database_ends_no_later_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    tables = {"t": pa.table({"a": [1]})}
+    with monkeypatch.context() as patched:
+        ended = MagicMock()
+        ended.__enter__.return_value.sql.side_effect = duckdb.FatalException("invalidated")
+        connection = MagicMock(cursor=lambda: ended)
+        patched.setattr(query, "_database", cache(lambda _process: connection))
+        with pytest.raises(txlog.InvalidInputError, match="invalidated"):
+            txlog.sql("SELECT a FROM t", tables, engine="duckdb")
+        assert query._database.cache_info().currsize == 0
+    assert txlog.sql("SELECT a FROM t", tables, engine="duckdb").num_rows == 1
 
 
 def test_the_engine_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
