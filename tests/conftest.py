@@ -50,6 +50,7 @@ SPARK_SETTINGS = {
     "spark__master": "local[2]",
     "spark__ui__enabled": "false",
     "spark__ui__showConsoleProgress": "false",
+    "spark__sql__ui__explainMode": "simple",
     "spark__log__level": "OFF",
     "spark__sql__shuffle__partitions": "2",
     "spark__driver__bindAddress": "127.0.0.1",

@@ -65,12 +65,16 @@ def each(sequence: Any) -> Iterator[Any]:
         yield found.next()
 
 
+def java_class(df: DataFrame, name: str) -> Any:
+    """Return a class of the JVM by its full name: one request, and not one for each package."""
+    return getattr(df.sparkSession._jvm, name)
+
+
 def renamed(df: DataFrame, attribute: Any, name: str, key: Any, metadata: Any = None) -> Any:
     """Return the expression for a column of a plan under a name and under an id of Spark."""
-    jvm: Any = df.sparkSession._jvm
-    nothing = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
-    own = jvm.scala.Option.apply(metadata)
-    alias = jvm.org.apache.spark.sql.catalyst.expressions.Alias
+    nothing = getattr(java_class(df, "scala.collection.immutable.Nil$"), "MODULE$")
+    own = java_class(df, "scala.Option").apply(metadata)
+    alias = java_class(df, "org.apache.spark.sql.catalyst.expressions.Alias")
     return alias(attribute, name, key, nothing, own, nothing)
 
 
@@ -78,13 +82,13 @@ def projected(df: DataFrame, columns: Sequence[Any], plan: Any) -> Any:
     """Return the plan with some expressions over a plan; `df` is any frame of its session."""
     jvm: Any = df.sparkSession._jvm
     every = jvm.PythonUtils.toSeq(list(columns))
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(every, plan)
+    return java_class(df, "org.apache.spark.sql.catalyst.plans.logical.Project")(every, plan)
 
 
 def with_parts(df: DataFrame, parts: Mapping[Any, Any]) -> DataFrame:
     """Return a frame with other parts in its plan, and in the plans of its subqueries."""
     jvm: Any = df.sparkSession._jvm
-    pairs = jvm.java.util.HashMap()
+    pairs = java_class(df, "java.util.HashMap")()
     for old, new in parts.items():
         pairs.put(old, new)
     # A map of Scala is a partial function.
@@ -94,8 +98,7 @@ def with_parts(df: DataFrame, parts: Mapping[Any, Any]) -> DataFrame:
 
 def expression_of(df: DataFrame, column: Column) -> Any:
     """Return the expression of a Column, an object of the JVM; `df` is any frame of its session."""
-    jvm: Any = df.sparkSession._jvm
-    converter = getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
+    converter = java_class(df, "org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$")
     node: Any = getattr(column, _COLUMN)
     return getattr(converter, "MODULE$").apply(node.node())
 
@@ -109,16 +112,15 @@ def tried(df: DataFrame, column: Column) -> Column:
     """Return a Column that is null where another one is an error."""
     from pyspark.sql.classic.column import Column as ClassicColumn
 
-    jvm: Any = df.sparkSession._jvm
-    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expression_of(df, column))
-    return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(attempt))
+    attempt = java_class(df, "org.apache.spark.sql.catalyst.expressions.TryEval")
+    to_column = java_class(df, "org.apache.spark.sql.classic.ExpressionUtils").column
+    return ClassicColumn(to_column(attempt(expression_of(df, column))))
 
 
 def frame_of(df: DataFrame, plan: Any) -> DataFrame:
     """Return a resolved plan as a frame of the session of a frame."""
     from pyspark.sql import DataFrame
 
-    jvm: Any = df.sparkSession._jvm
     session = getattr(df, _CLASSIC).sparkSession()
-    found = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
+    found = java_class(df, "org.apache.spark.sql.classic.Dataset").ofRows(session, plan)
     return DataFrame(found, df.sparkSession)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.texts import without_secrets
-from txlog.spark_ext.plans import has_plan, plan_of
+from txlog.spark_ext.plans import has_plan, java_class, plan_of
 from txlog.store.base import Store
 from txlog.store.branches import branch_id
 
@@ -72,5 +72,4 @@ def recipe_on(plan: Any, frame: DataFrame) -> Recipe | None:
 
 
 def _tag(frame: DataFrame) -> Any:
-    jvm: Any = frame.sparkSession._jvm
-    return jvm.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_RECIPE)
+    return java_class(frame, "org.apache.spark.sql.catalyst.trees.TreeNodeTag")(_RECIPE)

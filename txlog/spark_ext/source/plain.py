@@ -20,6 +20,7 @@ Item = TypeVar("Item")
 
 
 _HIDES = "SPARK_HIDE_TRACEBACK"  # A worker of Spark reads it when it shows an error.
+_WORKERS = ("pyspark.", "txlog.spark_ext.daemon")  # With what the modules begin that workers run.
 
 
 def _shown_first(error: TxlogError) -> TxlogError:
@@ -29,7 +30,7 @@ def _shown_first(error: TxlogError) -> TxlogError:
     others is affected. Elsewhere, a copy of the error is its cause, which Python prints first.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if main is not None and main.name.startswith("pyspark."):
+    if main is not None and main.name.startswith(_WORKERS):
         os.environ[_HIDES] = "1"
     said = copy(error).with_traceback(None)
     said.__cause__, said.__context__, said.__suppress_context__ = None, None, True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.base.texts import without_secrets
-from txlog.spark_ext.plans import class_of, each, has_plan, kept_parts, plans_of
+from txlog.spark_ext.plans import class_of, each, has_plan, java_class, kept_parts, plans_of
 from txlog.spark_ext.reads.marks import READ_BRANCH, READ_TABLE, READ_VERSION
 from txlog.spark_ext.source.options import Options
 from txlog.store.branches import branch_id, branch_option, chain_of
@@ -101,8 +101,7 @@ def is_repeatable(df: DataFrame) -> bool:
     which tasks run: `LIMIT`, windows, duplicates of which one stays. A frame that Python made of
     an RDD counts as input. On Spark Connect this is not known.
     """
-    jvm: Any = df.sparkSession._jvm
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    patterns = java_class(df, "org.apache.spark.sql.catalyst.trees.TreePattern")
     unsettled = [getattr(patterns, name)() for name in _UNSETTLED]
     for one in plans_of(df):
         if not one.deterministic() or any(map(one.containsPattern, unsettled)):
