@@ -94,6 +94,7 @@ def test_each_action_is_compared() -> None:
     assert {*KINDS, "commitInfo"} == {*ACTIONS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(60))
 @given(data=st.data())

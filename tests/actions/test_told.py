@@ -44,6 +44,7 @@ JSON = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40), deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 @example({name: [1] for name in FIELDS})

@@ -133,6 +133,7 @@ def test_verbs_show_the_line_that_called_them(odd: str, tmp_path: Path) -> None:
     assert _warned(lambda: call(root)) <= lines
 
 
+@pytest.mark.slow
 def test_every_warning_goes_through_one_function() -> None:
     found = {
         f"{path.relative_to(_CODE)}:{node.lineno}"

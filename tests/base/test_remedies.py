@@ -21,6 +21,8 @@ from txlog.tools.ui.pages import told
 from txlog.training.datasets.dataset import Dataset
 from txlog.training.service.problems import on_http, text_of
 
+pytestmark = pytest.mark.xdist_group("remedies")  # All parse the whole package once.
+
 # SQL, names of settings, and of columns, which a remedy may have without marks.
 SQL = {"array", "cast", "count_if", "decimal", "interval", "ntile", "t", "try_cast"} | {
     name.lower() for name in FUNCTIONS

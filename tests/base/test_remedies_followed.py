@@ -28,6 +28,8 @@ from txlog.extend import Operation, PrimitiveType, StructField, StructType, exec
 from txlog.schema.arrow import FIXED_SIZE
 from txlog.tools.cli.app import run as command_line
 
+pytestmark = pytest.mark.xdist_group("remedies")  # All parse the whole package once.
+
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 WIDE = ROWS.append_column("z", pa.array([1, 2]))
 NANOS = pa.table({"t": pa.array([1_000_000_001], pa.timestamp("ns"))})

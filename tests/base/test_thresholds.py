@@ -26,6 +26,8 @@ from tests.verbs.test_mapped_columns import Columns
 from tests.verbs.test_verbs_machine import AllVerbs
 from txlog.training import Loader, Shuffle
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema(
     [
         ("k", pa.int64()),

@@ -29,6 +29,7 @@ def state(catalog: Catalog) -> dict[str, Any]:
     return {name: content(moment[name]) for name in NAMES}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-15")
 def test_all_tables_are_branched_and_published_at_one_moment(
     catalog: Catalog, tables: None
@@ -51,6 +52,7 @@ def test_all_tables_are_branched_and_published_at_one_moment(
     assert state(catalog) == before
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-15")
 def test_a_publish_changes_all_tables(catalog: Catalog, tables: None) -> None:
     catalog.branches.create("dev")
@@ -74,6 +76,7 @@ def test_a_publish_changes_all_tables(catalog: Catalog, tables: None) -> None:
     catalog.branches.create("dev")  # The name is free.
 
 
+@pytest.mark.slow
 def test_tables_can_be_chosen(catalog: Catalog, tables: None) -> None:
     assert set(catalog.branches.create("one", ["A"])) == {"a"}
     with pytest.raises(AlreadyExistsError):
@@ -96,6 +99,7 @@ def test_what_cannot_be_branched_is_named(catalog: Catalog) -> None:
             act("dev")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-15")
 def test_the_differences_of_all_tables(catalog: Catalog, tables: None) -> None:
     catalog.branches.create("dev")
@@ -115,6 +119,7 @@ CHECKS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-26")
 def test_all_tables_are_published_if_all_checks_hold(catalog: Catalog, tables: None) -> None:
     before = state(catalog)
@@ -130,6 +135,7 @@ def test_all_tables_are_published_if_all_checks_hold(catalog: Catalog, tables: N
     assert len({one.sequence for one in catalog._database.commits_after(0, 100)[-3:]}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-26")
 def test_nothing_is_published_if_a_check_fails(catalog: Catalog, tables: None) -> None:
     before = state(catalog)
@@ -158,6 +164,7 @@ def test_a_block_that_raises_discards_its_branches(catalog: Catalog, tables: Non
     assert catalog.branches.list().num_rows == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["branch", "discard", "main"])
 @pytest.mark.spec("CAT-26")
 def test_what_was_not_checked_is_not_published(catalog: Catalog, tables: None, who: str) -> None:
@@ -180,6 +187,7 @@ def test_what_was_not_checked_is_not_published(catalog: Catalog, tables: None, w
     assert set(catalog.branches.list()["branch"].to_pylist()) == {"nightly"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "checks", [{}, {"a": {}}, {"none": {"x": "count(*) > 0"}}, {"a": {"x": 7}}, 7]
 )

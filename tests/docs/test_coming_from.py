@@ -70,6 +70,7 @@ def test_the_line_runs(tmp_path: Path, title: str, code: str) -> None:
     exec(code, names(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_lines_of_spark_run(spark: "SparkSession", tmp_path: Path) -> None:
 

@@ -90,6 +90,7 @@ def test_the_first_lines_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.M
     assert (names["first"], names["t"].count()) == (3, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("page", [*filter(with_spark, PAGES)], ids=lambda page: page.stem)

@@ -59,6 +59,7 @@ def place(spark: "SparkSession", tmp_path: Path) -> Iterator[Path]:
     spark.catalog.dropTempView("grown")
 
 
+@pytest.mark.slow
 def test_the_statements_of_the_page_return_what_it_says(spark: "SparkSession", place: Path) -> None:
     blocks = BLOCK.findall(PAGE.read_text("utf-8"))
     assert len(blocks) > 10

@@ -122,6 +122,7 @@ def compared(
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("quiet")
 def test_random_expressions_mean_what_spark_means(spark: SparkSession) -> None:
@@ -129,6 +130,7 @@ def test_random_expressions_mean_what_spark_means(spark: SparkSession) -> None:
     assert seen["equal"] > 200
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("zone", ["America/New_York", "Australia/Melbourne", "+05:30"])

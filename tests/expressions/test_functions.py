@@ -329,6 +329,7 @@ def plain(values: Sequence[Any]) -> list[Any]:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_functions_mean_what_spark_means(spark: "SparkSession") -> None:
     rows = random_rows(120)

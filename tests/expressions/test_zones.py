@@ -106,6 +106,7 @@ def of_the_day(zone: str) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("where", PREDICATES)
 def test_a_day_is_that_of_the_zone_at_each_door(

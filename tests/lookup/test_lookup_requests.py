@@ -323,6 +323,7 @@ def has_changed_key() -> str:
     return f"k in ({', '.join(map(str, changed_keys().to_pylist()))})"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verb", "most"), [(upsert, 15), (delete, 13), (update, 17)])
 def test_a_change_by_keys_waits_for_few_requests(
     many_files: Path, verb: Callable[[txlog.Table], int], most: int

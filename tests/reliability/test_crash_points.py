@@ -195,6 +195,7 @@ def check_all(name: str, store: MemoryStore, kinds: Container[str] = KINDS) -> i
     return len(points)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-4", "GUA-5", "GUA-10")
 @pytest.mark.parametrize("name", QUICK)
 def test_a_verb_may_end_at_any_step(name: str, store: MemoryStore) -> None:

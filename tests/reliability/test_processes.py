@@ -295,6 +295,7 @@ def test_a_vacuum_deletes_once_nothing_needs_a_file(
     assert table.refresh().to_arrow() == rows(0, 9, "second")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-3", "GUA-5", "GUA-8")
 def test_processes_may_be_killed(tmp_path: Path) -> None:
     report = run(tmp_path, writers=2, readers=0, seconds=4, kill_every=1)

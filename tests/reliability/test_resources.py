@@ -178,6 +178,7 @@ def visible(root: Path) -> set[str]:
     return {info.name for info in found if not info.name.startswith("_delta_log/")}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-10")
 @pytest.mark.parametrize(
     ("after", "stride"),

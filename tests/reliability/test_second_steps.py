@@ -169,6 +169,7 @@ def steps_of_clone(store: MemoryStore) -> int:
     return check_clone(store, {})
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-15", "MNT-11")
 def test_a_clone_never_needs_files_that_a_vacuum_deletes(store: MemoryStore) -> None:
     """Others pin a version, clean the log, and vacuum before any step of it."""
@@ -195,6 +196,7 @@ plans = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-15", "MNT-11")
 @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plans, st.integers(0, 60))
@@ -246,12 +248,14 @@ def check_drop(store: MemoryStore, plan: Plan, ends: int = 0) -> int:
     return steps.count
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-24", "MNT-11")
 def test_a_pin_of_a_version_whose_log_is_to_be_deleted(store: MemoryStore) -> None:
     for step in range(1, check_drop(store, {}) + 1):
         check_drop(store, {step: ["pin"]})
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-24", "MNT-11")
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plans, st.integers(0, 70))

@@ -148,6 +148,7 @@ predicates = st.recursive(
 columns = st.none() | st.lists(st.sampled_from(sorted(VALUES)), unique=True)
 
 
+@pytest.mark.slow
 @given(where=predicates, columns=columns)
 def test_any_scan_gives_the_rows_of_to_arrow(
     table: txlog.Table, where: Expression, columns: list[str] | None

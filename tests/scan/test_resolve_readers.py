@@ -428,6 +428,7 @@ def has_nanoseconds(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=tables())

@@ -175,6 +175,7 @@ def readers(version: int, other: int) -> Iterator[tuple[str, Callable[[txlog.Tab
     yield "html", lambda table: table._repr_html_()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("REC-11")
 @given(case=cases)
 @example(case=("none", {5: "torn"}, frozenset()))

@@ -79,6 +79,7 @@ def run(spark: "SparkSession", tmp_path: Path) -> Run:
 ROWS = [(1, "a"), (2, "b"), (3, "c")]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("source", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("target", ["@ AS t", "@"])

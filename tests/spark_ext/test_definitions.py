@@ -102,6 +102,7 @@ def defined(table: txlog.Table) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new", NEW)
 @pytest.mark.parametrize("old", OLD)
 def test_a_query_replaces_a_table_as_columns_do(
@@ -177,6 +178,7 @@ def test_a_version_with_the_same_rows_is_replaced(
     assert (table.version, table.to_arrow().to_pylist()) == (2, [{"x": 1}])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [of_properties, of_appends, of_deletes, of_all])
 @pytest.mark.parametrize("source", ["", " FROM delta.`{}`"])
 def test_a_table_that_changes_meanwhile_is_not_replaced(
@@ -336,6 +338,7 @@ def test_an_equal_table_at_a_location_is_kept(run: Run, place: Path) -> None:
     assert run("SELECT count(*) FROM defined_a") == [(2,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["name", "path"])
 @pytest.mark.parametrize("query", ["", " AS SELECT 9 AS id"])
 def test_a_dropped_table_that_is_used_again_is_kept(

@@ -64,6 +64,7 @@ def test_text_that_spark_compares_otherwise_is_left_to_it(key: str) -> None:
     assert as_predicate("t IS NULL", schema, None) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_rows_are_deleted_that_spark_takes(spark: "SparkSession", tmp_path: Path) -> None:
     """Each condition, on a table of its own, against what Spark's own filter leaves."""

@@ -85,6 +85,7 @@ TEXTS: list[tuple[str, Callable[[Row], bool]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "goes"), TEXTS, ids=[text for text, _ in TEXTS])
 def test_text_deletes_what_it_says(
     table: DeltaTable, text: str, goes: Callable[[Row], bool]
@@ -93,6 +94,7 @@ def test_text_deletes_what_it_says(
     assert ids(table) == {row["id"] for row in ROWS[10:] if not goes(row)}
 
 
+@pytest.mark.slow
 def test_columns_udfs_and_aliases(spark: "SparkSession", table: DeltaTable) -> None:
     from pyspark.sql import functions as fn
 
@@ -418,6 +420,7 @@ WRONG: list[tuple[str, Callable[[Any, Any], object]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("argument", "call"), WRONG, ids=map(str, range(len(WRONG))))
 def test_errors_name_the_argument_that_the_caller_wrote(
     spark: "SparkSession", table: DeltaTable, argument: str, call: Callable[..., object]

@@ -136,6 +136,7 @@ def test_replacing(spark: "SparkSession", tmp_path: Path) -> None:
     assert txlog.Table(uri).to_arrow()["a"].to_pylist() == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", ["create", "createIfNotExists", "replace", "createOrReplace"])
 @pytest.mark.parametrize("by", ["name", "location", "both"])
 def test_the_schema_of_a_new_table_has_its_not_null_columns(
@@ -321,6 +322,7 @@ def test_the_active_session_is_taken(spark: "SparkSession", tmp_path: Path, name
         assert begin().tableName(name).addColumn("a", "int").execute().table.uri == location
 
 
+@pytest.mark.slow
 def test_identity_columns_count_on_executors(spark: "SparkSession", tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     from pyspark.sql.types import LongType

@@ -233,6 +233,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_verbs_do_the_same_on_executors(spark: "SparkSession", tmp_path: Path, name: str) -> None:
     change, properties = CHANGES[name]

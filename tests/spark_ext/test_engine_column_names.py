@@ -48,6 +48,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> txlog.Table:
     return made
 
 
+@pytest.mark.slow
 @settings(
     max_examples=examples(40),
     deadline=None,

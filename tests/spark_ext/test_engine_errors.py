@@ -144,6 +144,7 @@ _FAULTS: dict[str, tuple[str, str]] = {  # The field of the error, and the value
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("fault", list(_FAULTS))
 def test_a_fault_is_the_same_error_at_every_door(
@@ -189,6 +190,7 @@ def test_a_fault_is_the_same_error_at_every_door(
     assert set((tmp_path / "t").rglob("*.parquet")) == files
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "value",

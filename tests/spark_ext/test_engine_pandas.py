@@ -56,6 +56,7 @@ DOORS: dict[str, Callable[["SparkSession", str], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("door", DOORS)
 def test_no_door_warns(spark: "SparkSession", tmp_path: Path, door: str) -> None:

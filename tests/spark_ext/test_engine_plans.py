@@ -165,6 +165,7 @@ def test_a_doctor_on_workers_loads_no_log(tmp_path: Path, monkeypatch: pytest.Mo
     assert engine.functions.count("_FoldShare") > 3
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-32")
 def test_changes_on_spark(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -135,6 +135,7 @@ def change(path: Path, what: str) -> None:
             raise AssertionError(what)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-27")
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())
@@ -205,6 +206,7 @@ def keep_dimensions(customers: DataFrame, path: Path, updates: dict[int, str]) -
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30", "SPK-27")
 @pytest.mark.parametrize("winner", [False, True])
 @pytest.mark.parametrize("reading", [read_handle, read_format, read_view])
@@ -322,6 +324,7 @@ def wins(table: txlog.Table) -> None:
         changes.update({"p": "'won'"}, "id = 2")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30", "SPK-27")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_reads_the_rows_on_which_it_decides(
@@ -338,6 +341,7 @@ def test_a_change_reads_the_rows_on_which_it_decides(
     assert content(place) == content(other)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30", "SPK-27")
 @pytest.mark.parametrize(
     "reading", [read_frame, pytest.param(read_format, marks=pytest.mark.exhaustive)]
@@ -355,6 +359,7 @@ def test_after_a_lost_race_a_change_is_decided_again(
     assert content(place) == content(other)
 
 
+@pytest.mark.slow
 def test_rows_that_are_computed_once_are_a_conflict_after_a_lost_race(
     spark: SparkSession, place: Path
 ) -> None:
@@ -389,6 +394,7 @@ def keeping(spark: SparkSession) -> Iterator[SparkSession]:
     spark.catalog.clearCache()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30", "SPK-27")
 @pytest.mark.parametrize("keep", KEEPS)
 def test_rows_that_spark_keeps_are_merged_as_they_are_or_not_at_all(
@@ -502,6 +508,7 @@ def test_a_column_that_may_have_nulls_by_now_gives_no_wrong_values(
         merger.when_matched_update({"n": "if(source.lacks, 0, 1)"}).execute()
 
 
+@pytest.mark.slow
 def test_frames_of_connect_stay_and_the_error_says_what_to_do(
     remote: Callable[..., Any], tmp_path: Path
 ) -> None:

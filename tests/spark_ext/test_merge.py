@@ -108,6 +108,7 @@ def contents(table: txlog.Table) -> Any:
     return kept, changes
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-20", "SPK-22", "SPK-23")
 @given(data=st.data())
 # Each example is a job of Spark, so a failing one is shown as it is.
@@ -221,6 +222,7 @@ def test_schema_evolution(spark: "SparkSession", table: DeltaTable) -> None:
     assert rows[100] == {"id": 100, "x": 1.0, "st": {"a": 100, "b": None, "c": True}, "y": "new"}
 
 
+@pytest.mark.slow
 def test_a_setting_of_the_session_evolves_schemas(spark: "SparkSession", table: DeltaTable) -> None:
     source = spark.sql(
         "SELECT id, 0.5D AS x, named_struct('a', id, 'b', 'u') AS st, 'new' AS y "
@@ -263,6 +265,7 @@ def test_constraints_defaults_and_generated_columns(spark: "SparkSession", tmp_p
     assert made.refresh().version == 3
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-20", "SPK-22")
 @pytest.mark.parametrize("files", [300, pytest.param(10_000, marks=pytest.mark.exhaustive)])
 def test_skewed_keys_and_many_files(spark: "SparkSession", tmp_path: Path, files: int) -> None:
@@ -330,6 +333,7 @@ def test_files_are_ruled_out_and_other_writers_pass(
     assert sorted(by_id(table)) == [*range(5), *range(15, 100), 500]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-25")
 def test_few_plain_rows_are_merged_by_the_core(
     spark: "SparkSession", table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -365,6 +369,7 @@ def test_few_plain_rows_are_merged_by_the_core(
     assert keyed.refresh().count("s = 'b'") == 4
 
 
+@pytest.mark.slow
 def test_in_foreach_batch_exactly_once(spark: "SparkSession", tmp_path: Path) -> None:
     made = txlog.write(tmp_path / "t", pa.table({"id": [0, 1], "n": [0, 0]}))
     ways = itertools.count()
@@ -406,6 +411,7 @@ def test_in_foreach_batch_exactly_once(spark: "SparkSession", tmp_path: Path) ->
     assert found == {0: 0, 1: 20, 2: 40}
 
 
+@pytest.mark.slow
 def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str) -> Any:
         from pyspark.sql import functions as fn
@@ -427,6 +433,7 @@ def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
     assert rows == dict.fromkeys(range(8), 0) | {8: 7, 10: 7, 11: 7, 12: 7, 13: 8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [None, 0, 100])
 @pytest.mark.parametrize("schema_mode", ["merge", None])
 def test_an_alias_named_like_a_struct_means_the_same_to_the_core(

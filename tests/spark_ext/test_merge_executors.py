@@ -211,6 +211,7 @@ def test_each_field_has_a_case_and_each_executor_knows_it_or_refuses_it() -> Non
     assert known - SPARK.fields == {"error_on_type_mismatch"} | of_appends
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-24", "SPK-26")
 @pytest.mark.parametrize(
     ("work", "source"),
@@ -269,6 +270,7 @@ def clauses(draw: st.DrawFn) -> tuple[list[Clause], list[str]]:
     return found or [Clause("matched", "fail")], columns
 
 
+@pytest.mark.slow
 @settings(
     max_examples=examples(40),
     deadline=None,

@@ -101,6 +101,7 @@ QUICK: Any = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-32", "SPK-28")
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(20), **QUICK)
@@ -114,6 +115,7 @@ def test_tasks_refuse_what_the_core_refuses(
     assert done(kind, table, spark.createDataFrame(source)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-32", "SPK-28", "SPK-25")
 @settings(max_examples=examples(40), **QUICK)
 @given(rows=SPARSE, form=st.sampled_from(FORMS))
@@ -154,6 +156,7 @@ def joined(spark: "SparkSession") -> Any:
     spark.conf.unset(LOCAL_ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-28")
 def test_rows_of_a_frame_that_differ_each_time_are_each_in_one_of_the_tables(
     joined: "SparkSession", make: Make, tmp_path: Path
@@ -172,6 +175,7 @@ def test_rows_of_a_frame_that_differ_each_time_are_each_in_one_of_the_tables(
     assert outcome.metrics["numQuarantinedRows"] == len(bad) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-28")
 def test_what_only_spark_can_cast_goes_to_the_quarantine_where_it_cannot(
     joined: "SparkSession", tmp_path: Path
@@ -235,6 +239,7 @@ def test_a_row_of_which_spark_cannot_compute_a_value_goes_to_the_quarantine(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-28")
 @pytest.mark.parametrize(
     "values",
@@ -265,6 +270,7 @@ def test_a_part_that_several_values_have_goes_to_the_quarantine_with_its_row(
     assert joined.conf.get("spark.sql.subexpressionElimination.enabled") == "true"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-28")
 @pytest.mark.parametrize(
     "value",
@@ -291,6 +297,7 @@ def test_what_spark_computes_apart_from_the_value_is_an_error_of_the_whole_merge
     assert not txlog.Table.exists(tmp_path / "q")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-28")
 def test_a_number_that_its_column_would_round_goes_to_the_quarantine(
     joined: "SparkSession", make: Make, tmp_path: Path
@@ -304,6 +311,7 @@ def test_a_number_that_its_column_would_round_goes_to_the_quarantine(
     assert kept["reason"] == "column n is double, and the value does not fit short"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-33", "SPK-28")
 def test_a_run_that_stopped_between_the_commits_is_repeated_exactly_once(
     joined: "SparkSession", make: Make, tmp_path: Path
@@ -325,6 +333,7 @@ def test_a_run_that_stopped_between_the_commits_is_repeated_exactly_once(
     assert txlog.Table(tmp_path / "q").count() == 7
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-32", "SPK-28")
 def test_a_winner_that_lets_another_row_be_refused(
     joined: "SparkSession", make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -379,6 +388,7 @@ def test_a_row_with_faults_in_several_rows_of_the_table_is_there_once(
     assert len(found[0][1]) > 0
 
 
+@pytest.mark.slow
 def test_the_rows_come_to_the_driver_in_parts(
     joined: "SparkSession", make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +400,7 @@ def test_the_rows_come_to_the_driver_in_parts(
     assert sorted(json.loads(row)["id"] for row in kept) == list(range(10, 30, 2))
 
 
+@pytest.mark.slow
 def test_delta_table_and_columns_of_frames(
     joined: "SparkSession", make: Make, tmp_path: Path
 ) -> None:
@@ -409,6 +420,7 @@ def test_delta_table_and_columns_of_frames(
     assert table.refresh().to_arrow(where="id = 0").to_pylist() == before[:1]
 
 
+@pytest.mark.slow
 def test_over_spark_connect(remote: Callable[..., Any], make: Make, tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str, place: str) -> Any:
         spark.conf.set("spark.txlog.merge.localRows", "0")
@@ -426,6 +438,7 @@ def test_over_spark_connect(remote: Callable[..., Any], make: Make, tmp_path: Pa
     assert table.refresh().to_arrow(where="id = 10").num_rows == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-28", "SPK-40")
 @pytest.mark.parametrize("few", [False, True])
 def test_merges_of_frames_in_a_transaction(

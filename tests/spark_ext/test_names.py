@@ -28,6 +28,7 @@ def ids(frame: Any) -> list[int]:
     return sorted(row["id"] for row in frame.collect())
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-3")
 def test_every_door_knows_the_names(catalog: Catalog, spark: Any) -> None:
     assert ids(spark_ext.read(spark, "Sales.Orders", where="id = 1")) == [1]
@@ -51,6 +52,7 @@ def test_every_door_knows_the_names(catalog: Catalog, spark: Any) -> None:
     assert described[0]["operation"] == "DELETE"
 
 
+@pytest.mark.slow
 def test_options_open_tables_of_the_data_source(catalog: Catalog, spark: Any) -> None:
     from txlog.spark_ext.reads.read_frame import as_option
 

@@ -55,6 +55,7 @@ def test_every_door_knows_the_names(catalog: Catalog, spark: Any) -> None:
     assert catalog.table("sales.orders").count() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-18")
 def test_the_data_source_gets_addresses_and_the_token(catalog: Catalog, spark: Any) -> None:
     place = catalog.location_of("sales.orders")

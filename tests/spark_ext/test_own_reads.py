@@ -137,6 +137,7 @@ def outcome(run: Callable[[], Any]) -> str:
     return "done"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30")
 @pytest.mark.parametrize(
     ("reading", "when", "writing"),
@@ -178,6 +179,7 @@ def test_the_format_keeps_rows_of_another_writer_as_well(
     assert kept(place)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30")
 @pytest.mark.parametrize("stated", [None, "nothing", "0", "1"])
 @pytest.mark.parametrize("reading", [read_frame, read_format, None])
@@ -268,6 +270,7 @@ def test_the_error_says_how_to_write_a_frame_part_by_part(
     assert sorted(txlog.Table(uri).to_arrow()["id"].to_pylist()) == [1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -276,6 +276,7 @@ def test_spark_reads_metadata_columns(spark: "SparkSession", table: txlog.Table)
         load(spark, table, columns="nope")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("FRG-41", "FRG-43")
 def test_spark_reads_parts_and_limits(spark: "SparkSession", table: txlog.Table) -> None:
@@ -290,6 +291,7 @@ def test_spark_reads_parts_and_limits(spark: "SparkSession", table: txlog.Table)
     assert load(spark, table, limit="3", where="x % 2 = 1").count() == 3
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("FRG-17")
 def test_spark_reads_added_columns(spark: "SparkSession", table: txlog.Table) -> None:

@@ -80,6 +80,7 @@ def test_short_queries_at_each_place(
     spark.catalog.dropTempView("queried_n")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_changes_after_with_and_from(run: Run, table: txlog.Table) -> None:
     def rows() -> list[Any]:
@@ -125,6 +126,7 @@ def test_changes_of_versions_in_a_query(run: Run, table: txlog.Table) -> None:
         run("SELECT * FROM table_changes('queried_t', 9)")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_statements_of_spark_read_tables(run: Run, spark: "SparkSession") -> None:
     run("INSERT INTO queried_p SELECT * FROM queried_t WHERE s <> '{'")
@@ -177,6 +179,7 @@ def test_rows_change_through_a_view(
     assert table.refresh().version == 4
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str) -> Any:
@@ -213,6 +216,7 @@ def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_views_of_the_catalog_show_the_latest_rows(
     run: Run, spark: "SparkSession", table: txlog.Table

@@ -127,6 +127,7 @@ def in_order(values: Iterable[Any]) -> list[str]:
     return sorted(json.dumps(value, sort_keys=True) for value in values)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-1")
 @pytest.mark.parametrize("case", telling(), ids=lambda case: case.name)
 def test_three_ways_to_read_give_the_same_rows(spark: SparkSession, case: Case) -> None:
@@ -187,6 +188,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-3", "SPK-4", "SPK-5")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("deleted", [False, True], ids=["whole", "deleted"])
@@ -279,6 +281,7 @@ def test_filters_reach_the_partitions_and_the_files(
     assert frame.count() == flights.count("part = 'p1' AND id > 4500") > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [False, True])
 def test_where_and_columns(
     spark: SparkSession, flights: txlog.Table, monkeypatch: pytest.MonkeyPatch, large: bool
@@ -519,6 +522,7 @@ def changed(table: txlog.Table, change: Any) -> None:
         entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_x.parquet", ".x.parquet", "a%3Ab.parquet", "%5Fx.parquet"])
 def test_files_whose_names_spark_passes_over(
     spark: SparkSession, tmp_path: Path, name: str
@@ -571,6 +575,7 @@ PREDICATES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-1")
 def test_predicates_mean_what_they_mean_to_a_scan(spark: SparkSession, tmp_path: Path) -> None:
     """Whatever the session's modes are, and in its time zone."""
@@ -637,6 +642,7 @@ def nullable(frame: DataFrame) -> list[str]:
     return [field.name for field in frame.schema.fields if field.nullable]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-7")
 @pytest.mark.parametrize("mode", ["none", "name", "id"])
 def test_columns_that_the_log_shows_without_nulls_are_not_nullable(
@@ -678,6 +684,7 @@ PARTITIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-7")
 def test_partition_columns_without_nulls_are_not_nullable(
     spark: SparkSession, tmp_path: Path

@@ -59,6 +59,7 @@ def numbers(frame: Any) -> list[int]:
     return sorted(frame.toArrow()["n"].to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-30")
 def test_the_rows_are_those_of_a_scan(
     spark: "SparkSession", path: str, monkeypatch: pytest.MonkeyPatch
@@ -74,6 +75,7 @@ def test_the_rows_are_those_of_a_scan(
             assert numbers(frame) == expected, (where, columns)
 
 
+@pytest.mark.slow
 def test_the_setting_of_the_session_says_from_how_many_files_on(
     spark: "SparkSession", path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +94,7 @@ def test_the_setting_of_the_session_says_from_how_many_files_on(
         spark.conf.unset(PLAN_FILES)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-31")
 def test_an_executor_that_is_lost_for_good_is_a_clear_error(
     spark: "SparkSession", path: str, monkeypatch: pytest.MonkeyPatch

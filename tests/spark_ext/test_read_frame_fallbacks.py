@@ -37,6 +37,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.unset(name)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-2")
 def test_a_session_that_ignores_manifests_reads_and_changes_the_same_rows(
     spark: SparkSession, tmp_path: Path
@@ -74,6 +75,7 @@ COMPARED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-1")
 @pytest.mark.parametrize("where", COMPARED)
 def test_wide_decimals_are_compared_exactly(
@@ -199,6 +201,7 @@ REASONS: dict[
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-1")
 @pytest.mark.parametrize("reason", REASONS)
 def test_for_each_reason_the_rows_are_those_of_a_scan(

@@ -56,6 +56,7 @@ def rows_of(frame: Any) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, frame.collect()))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_used")
 @pytest.mark.parametrize("where", PREDICATES)
 def test_frames(spark: SparkSession, path: str, where: str) -> None:
@@ -96,6 +97,7 @@ def test_the_data_source(path: str, where: str, limit: int | None) -> None:
     assert limit is not None or found[0].equals(found[1])
 
 
+@pytest.mark.slow
 def test_the_option_of_the_data_source(spark: SparkSession, path: str) -> None:
     for used in ("true", "false"):
         reader = spark.read.format("txlog").option("where", "k = 7").option("useIndex", used)

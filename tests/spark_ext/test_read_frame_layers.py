@@ -20,6 +20,7 @@ pytestmark = pytest.mark.spark
 LAYERS = {"_FILE_BYTES": -(1 << 40), "_BITS": 0, "_LAYER_TIMES": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FRG-48", "FRG-49")
 def test_layers_over_the_files_of_all_rows(spark: SparkSession, tmp_path: Path) -> None:
     properties = {"delta.feature.txlog.fragments": "supported", "delta.enableRowTracking": "true"}

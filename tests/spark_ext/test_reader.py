@@ -84,6 +84,7 @@ def test_count_and_versions(spark: "SparkSession", table: txlog.Table) -> None:
     assert load(spark, table, timestampAsOf=moment).count() == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
     [
@@ -124,6 +125,7 @@ def test_chosen_columns(spark: "SparkSession", table: txlog.Table) -> None:
         load(spark, table, columns="nope")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pushed", ["true", "false"])
 def test_a_filter_is_not_remembered(spark: "SparkSession", table: txlog.Table, pushed: str) -> None:
     """Spark keeps the reader that it pushed filters to, for queries that have none."""
@@ -139,6 +141,7 @@ def test_a_filter_is_not_remembered(spark: "SparkSession", table: txlog.Table, p
         spark.conf.unset(name)
 
 
+@pytest.mark.slow
 def test_errors_carry_our_code(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"\[not-found\]"):
         spark.read.format("txlog").load(str(tmp_path / "nothing"))
@@ -149,6 +152,7 @@ def test_errors_carry_our_code(spark: "SparkSession", tmp_path: Path) -> None:
         spark.read.format("txlog").load()
 
 
+@pytest.mark.slow
 def test_sql_over_a_view(spark: "SparkSession", table: txlog.Table) -> None:
     load(spark, table).createOrReplaceTempView("flights")
     (row,) = spark.sql("SELECT count(*) AS n, max(id) AS m FROM flights").collect()

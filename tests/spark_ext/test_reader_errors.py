@@ -27,6 +27,7 @@ def table(tmp_path: Path) -> txlog.Table:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -63,6 +64,7 @@ def test_wrong_options_are_named(
     assert "{secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_table_that_vanished(spark: "SparkSession", table: txlog.Table) -> None:
     frame = spark.read.format("txlog").load(table.uri)
     assert frame.count() == 4
@@ -101,6 +103,7 @@ def test_a_feature_that_txlog_lacks_is_named(spark: "SparkSession", table: txlog
         spark.read.format("txlog").load(table.uri)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize(
     "form",

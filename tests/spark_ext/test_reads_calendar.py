@@ -19,6 +19,7 @@ _ROWS = f"""SELECT DATE'{_DAY}' AS d, TIMESTAMP_NTZ'{_DAY} 12:30:00' AS n,
             TIMESTAMP'{_DAY} 12:30:00' AS t"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stamps", ["INT96", "TIMESTAMP_MICROS"])
 @pytest.mark.parametrize(("dates", "int96"), [("LEGACY", "LEGACY"), ("CORRECTED", "LEGACY")])
 def test_a_file_in_the_old_calendar(

@@ -95,6 +95,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[set[str] | None]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-29", "SPK-27")
 @pytest.mark.parametrize("added", ADDED)
 @pytest.mark.parametrize("verb", VERBS)

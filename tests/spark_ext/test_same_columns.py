@@ -29,6 +29,7 @@ def values(table: DeltaTable) -> dict[int, tuple[int, int]]:
     return {row["id"]: (row["x"], row["st"]["a"]) for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alias", [None, "t"])
 def test_a_merge_uses_columns_of_earlier_frames(
     spark: SparkSession, table: DeltaTable, alias: str | None
@@ -56,6 +57,7 @@ def test_updates_and_deletes_do_too(table: DeltaTable) -> None:
     assert values(table) == {1: (10, 1), 2: (22, 2), 4: (40, 4)}
 
 
+@pytest.mark.slow
 def test_a_source_made_of_the_frame_keeps_its_own_values(table: DeltaTable) -> None:
     own = table.toDF().where("id < 3")
     merger = table.alias("t").merge(own.alias("s"), "t.id = s.id")
@@ -72,6 +74,7 @@ def test_a_source_made_of_the_frame_keeps_its_own_values(table: DeltaTable) -> N
     assert {n: x for n, (x, _) in values(table).items()} == {1: 0, 2: 0, 3: 7, 4: 7}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alias", [None, "t"])
 def test_names_mean_the_columns_of_now(
     spark: SparkSession, table: DeltaTable, alias: str | None

@@ -44,6 +44,7 @@ def test_the_format_is_found_by_itself_and_reads(remote: "Callable[..., Any]", p
     assert (old, columns) == (60, ["text"])
 
 
+@pytest.mark.slow
 def test_writing_by_format(remote: "Callable[..., Any]", tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str) -> None:
         frame = spark.range(0, 100, 1, 4).selectExpr("id", "id % 3 AS g")
@@ -60,6 +61,7 @@ def test_writing_by_format(remote: "Callable[..., Any]", tmp_path: Path) -> None
     assert sorted(made.to_arrow()["id"].to_pylist()) == sorted([*kept, 0, 1, 2])
 
 
+@pytest.mark.slow
 def test_streaming_into_a_table(remote: "Callable[..., Any]", tmp_path: Path) -> None:
     def work(spark: "SparkSession", source: str, path: str, checkpoint: str) -> str:
         query = (
@@ -142,6 +144,7 @@ def test_not_null_columns_are_not_nullable(remote: "Callable[..., Any]", tmp_pat
     assert (flags, rows.to_pylist()) == ([False, True], [{"id": 1, "t": "u"}])
 
 
+@pytest.mark.slow
 def test_streaming_from_a_table(remote: "Callable[..., Any]", path: str, tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str, out: str, checkpoint: str) -> None:
         (

@@ -184,6 +184,7 @@ def test_spark_reads_a_range(spark: "SparkSession", table: txlog.Table, option: 
     assert stamps == {table.timestamp_ms / 1000}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("STR-13")
 def test_spark_follows_changes(spark: "SparkSession", table: txlog.Table, tmp_path: Path) -> None:

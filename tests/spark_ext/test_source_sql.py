@@ -43,6 +43,7 @@ def ids(table: txlog.Table) -> list[int]:
     return sorted(txlog.Table(table.uri).to_arrow(["id"])["id"].to_pylist())
 
 
+@pytest.mark.slow
 def test_a_temporary_view_is_read_and_written(table: txlog.Table, sql: Sql) -> None:
     sql("CREATE TEMPORARY VIEW t USING txlog OPTIONS (path '{path}')")
     assert [tuple(row) for row in sql("SELECT s, id FROM t WHERE id > 2 ORDER BY id")] == [
@@ -61,6 +62,7 @@ def test_a_query_without_a_filter_after_one_with_it(sql: Sql) -> None:
     assert sql("SELECT count(*) AS n FROM t")[0].n == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option",
     ["versionAsOf '0'", "columns 'id'", "where 'id < 3'", "limit '2'", "onlyWithDeletions 'true'"],
@@ -82,6 +84,7 @@ def test_a_view_of_a_part_is_for_reading(table: txlog.Table, sql: Sql, option: s
     assert ids(table) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_which_frames_and_views_show_later_commits(
     spark: "SparkSession", table: txlog.Table, sql: Sql
 ) -> None:
@@ -124,6 +127,7 @@ def test_time_travel_in_a_view(table: txlog.Table, sql: Sql) -> None:
     assert sql("SELECT count(*) AS n FROM t")[0].n == 3
 
 
+@pytest.mark.slow
 def test_a_catalog_table_needs_its_path_again(table: txlog.Table, sql: Sql) -> None:
     sql("CREATE TABLE t USING txlog LOCATION '{path}'")
     for statement in ("SELECT * FROM t", "INSERT INTO t VALUES (5, 'e')",
@@ -228,6 +232,7 @@ def test_what_changes_the_catalog_alone(table: txlog.Table, sql: Sql, statement:
     assert (now.version, now.properties) == (table.version, table.properties)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "told"),
     [

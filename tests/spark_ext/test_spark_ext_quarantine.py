@@ -118,6 +118,7 @@ def kept_rows(uri: Any) -> list[dict[str, Any]]:
     return [json.loads(row) for row in txlog.Table(uri).to_arrow()["row"].to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-32")
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_the_format_has_the_same_answer_as_the_function_and_the_core(
@@ -144,6 +145,7 @@ def test_the_format_has_the_same_answer_as_the_function_and_the_core(
     assert metrics["numQuarantinedRows"] == str(len(kept))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-33")
 @pytest.mark.parametrize("by", ["options", "settings"])
 def test_a_repeated_write_by_the_format_keeps_each_row_once(
@@ -181,6 +183,7 @@ def stop_before(table: txlog.Table) -> None:
     (log / "_last_checkpoint").unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-33")
 @pytest.mark.parametrize("app_id", [None, "job"])
 def test_a_stream_keeps_each_row_once(

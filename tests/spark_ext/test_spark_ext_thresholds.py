@@ -144,6 +144,7 @@ def of_spark() -> list[str]:
     return [name for name in thresholds() if name.startswith("txlog.spark_ext.")]
 
 
+@pytest.mark.slow
 def test_workers_get_the_values(spark: "SparkSession") -> None:
     def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from txlog.spark_ext.reads import lookups
@@ -157,6 +158,7 @@ def test_workers_get_the_values(spark: "SparkSession") -> None:
     assert [row["n"] for row in found] == [3]
 
 
+@pytest.mark.slow
 def test_a_table_is_made_and_read_alike_with_small_values_for_all(
     spark: "SparkSession", usual: Usual, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def uri(tmp_path: Path) -> str:
     return table.uri
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 def test_a_key_that_is_there_is_refused_and_another_is_not(
     spark: SparkSession, uri: str, door: str
@@ -87,6 +88,7 @@ def test_rows_of_several_tasks_are_compared(spark: SparkSession, uri: str) -> No
     assert len(list(Path(uri).glob("*.parquet"))) == 1
 
 
+@pytest.mark.slow
 def test_a_stream_ends_at_a_key_that_is_there(
     spark: SparkSession, uri: str, tmp_path: Path
 ) -> None:

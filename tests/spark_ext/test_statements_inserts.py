@@ -88,6 +88,7 @@ def pair(spark: "SparkSession", tmp_path: Path) -> Iterator[Callable[[str], tupl
 FULL = "map('k', struct(1, struct(2, 3)))"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "text",
@@ -149,6 +150,7 @@ def test_defaults_of_generated_columns(spark: "SparkSession", tmp_path: Path) ->
     }
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_defaults_in_updates_and_merges(spark: "SparkSession", tmp_path: Path) -> None:
     place = tmp_path / "u"
@@ -231,6 +233,7 @@ def two(spark: "SparkSession", tmp_path: Path) -> Iterator[tuple[txlog.Table, tx
     spark.sql("DROP TABLE IF EXISTS several_one")
 
 
+@pytest.mark.slow
 def test_inserts_that_depend_on_each_other_are_refused(
     spark: "SparkSession", two: tuple[txlog.Table, txlog.Table]
 ) -> None:
@@ -252,6 +255,7 @@ def test_inserts_that_depend_on_each_other_are_refused(
     assert sorted(one.refresh().to_arrow()["k"].to_pylist()) == [101, 102, 111, 112]
 
 
+@pytest.mark.slow
 def test_a_failed_insert_tells_which_were_committed(
     spark: "SparkSession", two: tuple[txlog.Table, txlog.Table]
 ) -> None:

@@ -270,6 +270,7 @@ def flow(spark: "SparkSession", table: txlog.Table, tmp_path: Path) -> Flow:
     return Flow(spark, table, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("STR-3", "STR-4")
 def test_available_now_in_several_runs(flow: Flow) -> None:
@@ -284,6 +285,7 @@ def test_available_now_in_several_runs(flow: Flow) -> None:
     assert flow.rows() == [*FIRST, 100, 101, 102]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("STR-2", "STR-5")
 def test_a_batch_that_was_not_committed_is_read_again(flow: Flow) -> None:
@@ -301,6 +303,7 @@ def test_a_batch_that_was_not_committed_is_read_again(flow: Flow) -> None:
     assert flow.rows() == [*FIRST, 100, 101]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "trigger",
@@ -316,12 +319,14 @@ def test_what_options_lack_is_what_the_query_says(flow: Flow, trigger: dict[str,
     assert "UnboundLocalError" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_once_reads_everything_in_one_batch(flow: Flow) -> None:
     assert flow.run({"once": True}, maxFilesPerTrigger="1") == 1
     assert flow.rows() == FIRST
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("STR-7", "STR-11")
 def test_a_running_query_follows_and_fails_with_the_remedy(
@@ -373,6 +378,7 @@ def test_a_table_that_vanishes_ends_the_query(spark: "SparkSession", table: txlo
         query.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("STR-5")
 def test_from_one_table_into_another_exactly_once(
@@ -403,6 +409,7 @@ def test_from_one_table_into_another_exactly_once(
     assert found == table.to_arrow().sort_by("x").to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_column_mapping_and_vectors(spark: "SparkSession", tmp_path: Path) -> None:
     made = txlog.write(

@@ -66,6 +66,7 @@ def through(df: "DataFrame", work: Any) -> "DataFrame":
 PROPERTIES = {"delta.enableDeletionVectors": "false"}  # For the other reader's sake.
 
 
+@pytest.mark.slow
 def test_every_mode(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     made = write(frame(spark, 0, 6), path, partition_by="part", properties=PROPERTIES)
@@ -101,6 +102,7 @@ def test_every_mode(spark: "SparkSession", tmp_path: Path) -> None:
     assert rows(path) == expected(1)
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_the_files(spark: "SparkSession", tmp_path: Path) -> None:
     data = frame(spark, 0, 100).selectExpr(
         "*", "CASE WHEN id % 7 > 0 THEN id * 0.5D END AS x", "concat('n', id) AS name"
@@ -158,6 +160,7 @@ def drain(
     return str(query.id)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-45", "STR-49")
 def test_a_replayed_batch_of_foreach_batch_counts_once(
     spark: "SparkSession", tmp_path: Path
@@ -182,6 +185,7 @@ def test_a_replayed_batch_of_foreach_batch_counts_once(
         assert transactions(path, version) == {"ingest": version, f"ingest@{query}": version}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-49")
 @pytest.mark.parametrize("mode", ["append", "overwrite", "ignore"])
 def test_foreach_batch_with_a_new_checkpoint_is_refused(
@@ -210,6 +214,7 @@ def test_foreach_batch_with_a_new_checkpoint_is_refused(
         assert rows(path) == expected(0, 0, 1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-45", "STR-49")
 def test_the_format_in_foreach_batch_counts_once_and_refuses_a_new_checkpoint(
     spark: "SparkSession", tmp_path: Path
@@ -240,6 +245,7 @@ def test_the_format_in_foreach_batch_counts_once_and_refuses_a_new_checkpoint(
     assert rows(path) == expected(0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-49")
 def test_foreach_batch_may_write_under_several_names(spark: "SparkSession", tmp_path: Path) -> None:
     path, source = tmp_path / "t", tmp_path / "in"
@@ -281,6 +287,7 @@ def test_a_query_that_spark_does_not_tell_is_not_recorded(
     assert transactions(path, 0) == {"job": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-46")
 def test_a_frame_that_fails_leaves_nothing(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
@@ -323,6 +330,7 @@ def test_a_worker_that_is_killed_commits_nothing(spark: "SparkSession", tmp_path
     assert rows(path) == expected(0, 1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-47")
 @pytest.mark.parametrize("by", ["function", "format"])
 def test_a_table_that_changes_meanwhile_is_not_written(
@@ -486,6 +494,7 @@ TYPES = """
 """
 
 
+@pytest.mark.slow
 def test_all_types_are_as_spark_writes_them(spark: "SparkSession", tmp_path: Path) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")

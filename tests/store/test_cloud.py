@@ -217,6 +217,7 @@ def _append_all(root: str, options: dict[str, Any], who: int, times: int) -> int
     return times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "writers", "times"),
     [
@@ -391,6 +392,7 @@ def test_opening_and_appending_take_no_more_requests_than_deltalake(s3: Server) 
     assert all(a <= b for a, b in zip(counts["txlog"], counts["deltalake"], strict=True)), counts
 
 
+@pytest.mark.slow
 def test_folders_in_a_folder_cost_no_pages(s3: Server) -> None:
     with proxy(s3.url) as server:
         store = open_store(s3.root(), through(s3, server.url))

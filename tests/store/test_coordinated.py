@@ -70,6 +70,7 @@ class TestSql(StoreContract):
         super().test_processes_race_and_one_wins()
 
 
+@pytest.mark.slow
 class TestDynamo(StoreContract):
     names_in_races = 8
 

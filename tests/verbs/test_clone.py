@@ -47,6 +47,7 @@ def make_old(root: Path) -> None:
         os.utime(path, (1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-20", "MNT-21", "MNT-22")
 @pytest.mark.parametrize("properties", KINDS)
 @pytest.mark.parametrize("shallow", [False, True])

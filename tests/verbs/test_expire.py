@@ -357,6 +357,7 @@ def test_the_log_may_be_cleaned_up_while_a_restore_looks_for_vacuums(
 # All together ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-1", "MNT-11")
 @settings(max_examples=examples(60), deadline=None)
 @given(

@@ -520,6 +520,7 @@ def run_pairs(base: Base, tmp_path: Path, first: str, others: Iterable[str]) -> 
 MAIN = tuple(n for n in OPERATIONS if n not in ("append m", "add m from b", "drop b"))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-11", "CON-2", "CON-17")
 @pytest.mark.parametrize("first", MAIN)
 @pytest.mark.parametrize("base", ["lance"], indirect=True)
@@ -559,6 +560,7 @@ def test_three_at_once_are_one_after_the_other(
 RACING = ("append", "append w", "delete by a", "delete by n", "replace", "compact", "add m from n")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-11")
 def test_threads_at_once_are_as_the_log_has_them(base: Base, tmp_path: Path) -> None:
     """Which of them come first is chance: the log tells."""

@@ -122,6 +122,7 @@ def make_lake() -> None:
     lake.drop("sales.old")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ELSEWHERE])
 def test_the_examples_work(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest

@@ -76,6 +76,7 @@ def is_refused(call: Call, door: Any, wrong: Any) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CALLS, *OF_ONE])
 def test_a_client_refuses_what_a_catalog_refuses(doors: tuple[Datasets, Any], name: str) -> None:
     call = CALLS.get(name) or OF_ONE[name]
