@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 
 from txlog.base.errors import InvalidInputError
+from txlog.base.threads import Workers
 from txlog.base.thresholds import Threshold
 from txlog.store.base import ObjectInfo, known_ms
 
-_PAGE: Threshold = 10_000  # The number of files that a listing has in memory at a time.
+_PAGE: Threshold = 10_000  # The number of files that a listing, or a thread, has in memory.
+_FOLDERS: Threshold = 64  # From so many folders on, threads list them.
+_GROUP: Threshold = 16  # The folders that a thread lists one after the other.
+_THREADS = 8
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _OLD = os.O_WRONLY | getattr(os, "O_BINARY", 0)
@@ -287,12 +292,43 @@ def list_below(folder: str) -> list[ObjectInfo]:
 
 
 def pages_below(folder: str) -> Iterator[list[ObjectInfo]]:
-    """Yield the files of `list_below` in parts, in no order."""
+    """Yield the files of `list_below` in parts, in no order.
+
+    Many folders are listed by several threads, since a disk that does not have them in memory
+    makes each of them wait.
+    """
+    waiting = deque([(folder, "")])
+    yield from _pages(waiting, most=_FOLDERS)
+    if not waiting:
+        return
+    folders = list(waiting)
+    groups = (folders[at : at + _GROUP] for at in range(0, len(folders), _GROUP))
+    with Workers(_THREADS) as threads:
+        rest = (_pages(deque(group)) for group in groups)
+        calls = deque((one, threads.start(_next, one)) for one in islice(rest, 2 * _THREADS))
+        while calls:
+            pages, call = calls.popleft()
+            found = call.result()
+            following = next(rest, None) if found is None else pages
+            if following is not None:
+                calls.append((following, threads.start(_next, following)))
+            if found:
+                yield found
+
+
+def _next(pages: Iterator[list[ObjectInfo]]) -> list[ObjectInfo] | None:
+    return next(pages, None)
+
+
+def _pages(waiting: deque[tuple[str, str]], most: int | None = None) -> Iterator[list[ObjectInfo]]:
+    """Yield the files below folders in parts, until `most` folders wait to be listed.
+
+    A folder is its path, and what the names of its files begin with.
+    """
     found: list[ObjectInfo] = []
-    waiting = [(folder, "")]
     # One loop, without a call for each file: there may be a million of them.
-    while waiting:
-        place, above = waiting.pop()
+    while waiting and (most is None or len(waiting) < most):
+        place, above = waiting.popleft()
         try:
             with os.scandir(place) as entries:
                 for entry in entries:
