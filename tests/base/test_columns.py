@@ -4,12 +4,15 @@ import struct
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txlog.base.columns import is_readable, nearest_floats, nulled
+from tests.examples import examples
+from tests.moved import moved
+from txlog.base.columns import in_places, is_readable, nearest_floats, nulled
 
 
 @st.composite
@@ -86,3 +89,18 @@ def test_values_become_null_in_slices_too(
     assert found.to_pylist() == [
         value if is_null is False else None for value, is_null in zip(plain, where, strict=True)
     ]
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.lists(st.none() | st.text("ab", max_size=2), max_size=6), min_size=1),
+       st.randoms(use_true_random=False), st.integers(1, 5))  # fmt: skip
+def test_rows_come_to_their_places(texts: list[list[str | None]], dice: Any, at_once: int) -> None:
+    parts = [pa.table({"t": pa.array(part, pa.string())}) for part in texts]
+    flat = [text for part in texts for text in part]
+    places = list(range(len(flat)))
+    dice.shuffle(places)
+    expected = [text for _, text in sorted(zip(places, flat, strict=True), key=lambda one: one[0])]
+    with moved({"txlog.base.columns:_AT_ONCE": at_once}):
+        found = in_places(parts, np.array(places, np.int64))
+    assert found["t"].to_pylist() == expected
+    assert not parts

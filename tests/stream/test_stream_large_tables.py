@@ -21,6 +21,7 @@ from txlog.stream.offsets import UNDECIDED, Limits
 from txlog.stream.stream import StreamOptions, TableStream
 
 LARGE = "txlog.snapshot.live_files:_LARGE_BYTES"
+IN_PLACES = "txlog.base.columns:_AT_ONCE"
 PROPERTIES: dict[str, dict[str, str]] = {
     "vectors": {"delta.enableDeletionVectors": "true"},
     "structs": {
@@ -40,7 +41,7 @@ def rows(*xs: int) -> pa.Table:
 def batches(path: Path, options: StreamOptions, *, large: bool) -> list[Any]:
     """Return the rows of each batch. A new stream object reads every second batch."""
     found: list[Any] = []
-    with moved({LARGE: 1 if large else 1 << 40}):
+    with moved({LARGE: 1, IN_PLACES: 2} if large else {LARGE: 1 << 40}):
         store = context_of(txlog.Table(path)).store
         stream, at = TableStream(store, options), dict(UNDECIDED)
         while (end := stream.latest(at)) != at:

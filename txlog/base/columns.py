@@ -87,6 +87,48 @@ def rows_among(rows: Any, places: NDArray[np.int64]) -> Any:
     return rows.take(arrow_array(places))
 
 
+_AT_ONCE: Threshold = 1 << 16  # So many rows come to their places at a time.
+
+
+def in_places(parts: list[pa.Table], places: NDArray[np.int64]) -> pa.Table:
+    """Return rows in another order. The list of parts is emptied, so that few rows are held twice.
+
+    Parameters
+    ----------
+    parts
+        One table or more, of one schema without views.
+    places
+        For each row of all parts, in order, its place in the result: each of 0 to n - 1 once.
+    """
+    schema = parts[0].schema
+    groups: list[list[tuple[NDArray[np.int64], pa.Table]]]
+    groups = [[] for _ in range(-(-len(places) // _AT_ONCE))]
+    bounds = np.arange(1, len(groups)) * _AT_ONCE
+    start = 0
+    pool = pa.default_memory_pool()
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        own = places[start : start + part.num_rows]
+        start += part.num_rows
+        order = np.argsort(own)
+        shares = np.split(order, np.searchsorted(own[order], bounds))
+        for group, share in zip(groups, shares, strict=False):
+            if len(share):  # A slice would hold the whole part.
+                group.append((own[share], part.take(arrow_array(share))))
+        del part
+        pool.release_unused()
+    found = [schema.empty_table()]
+    for group in groups:
+        order = np.argsort(np.concatenate([own for own, _ in group]))
+        rows = pa.concat_tables([rows for _, rows in group])
+        group.clear()
+        found.append(rows.take(arrow_array(order)))
+        del rows
+        pool.release_unused()
+    return pa.concat_tables(found)
+
+
 def without_views(rows: pa.Table) -> pa.Table:
     """Return rows with view columns cast to plain ones: Arrow cannot take rows of views."""
     kinds = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

@@ -153,18 +153,21 @@ def fragment_ids(files: pa.Table) -> pa.Array:
     If two files claim an id, neither gets it. Provisional ids follow the byte order of paths, so
     all readers of a version assign the same ids.
     """
-    ids = tagged_ids(files)
-    if ids.null_count == len(ids):
-        return _provisional(files["path"])
-    durable = pc.and_(pc.is_valid(ids), pc.invert(pc.is_in(ids, shared_ids(ids))))
-    if pc.all(durable).as_py() or files.num_rows == 0:
-        return ids
+    return ids_of(tagged_ids(files), files["path"])
+
+
+def ids_of(tagged: pa.Array, paths: pa.ChunkedArray) -> pa.Array:
+    """Return what `fragment_ids` does, from the `tagged_ids` of files and their logged paths."""
+    if tagged.null_count == len(tagged):
+        return _provisional(paths)
+    durable = pc.and_(pc.is_valid(tagged), pc.invert(pc.is_in(tagged, shared_ids(tagged))))
+    if pc.all(durable).as_py() or not len(tagged):
+        return tagged
     rows = pc.indices_nonzero(pc.invert(durable))
-    return pc.replace_with_mask(ids, pc.invert(durable), _provisional(files["path"].take(rows)))
+    return pc.replace_with_mask(tagged, pc.invert(durable), _provisional(paths.take(rows)))
 
 
 def _provisional(paths: pa.ChunkedArray) -> pa.Array:
-    """Return the provisional ids of files, by the order of their paths."""
     whole = flat(paths.cast(pa.binary()))
     places = pc.rank(whole, sort_keys="ascending", tiebreaker="first").cast(pa.int64())
     return pc.add(places, PROVISIONAL - 1)

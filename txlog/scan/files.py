@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import flat, in_places
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import Wanted
 from txlog.fragments.fragment import Fragment, FragmentSequence, fragments_of
+from txlog.fragments.ids import ids_of, tagged_ids
 from txlog.fragments.rows import (
     FEATURE,
     ColumnFiles,
@@ -129,25 +133,85 @@ def list_files(
         )
     names = None if columns is None else column_names(columns)
     is_listed = snapshot.supports(FEATURE)
+    is_streamed = chosen is None and not is_listed and _is_large(snapshot)
+
+    def rows() -> FragmentRows:
+        return fragment_rows(files(), listed=is_listed) if chosen is None else chosen
+
     if statistics != "json":
-        rows = fragment_rows(files(), listed=is_listed) if chosen is None else chosen
-        found = _typed_files(snapshot, rows, flatten=statistics == "flat")
+        values = partial(_typed_columns, snapshot, flatten=statistics == "flat")
+        if is_streamed:
+            found = _in_order(store, snapshot, Wanted(), values, names)
+        else:
+            found = _typed_files(snapshot, rows(), values)
         _require_columns(names or (), found.column_names)
         return found if names is None else found.select(names)
     names = FILES.names if names is None else names
     _require_columns(names, FILES.names)
-    if chosen is not None:
-        return file_table(snapshot, chosen, names)
-    if is_listed or not _is_large(snapshot) or not set(names) <= {*_FILE_VALUES}:
-        return file_table(snapshot, fragment_rows(files(), listed=is_listed), names)
+    if not is_streamed:
+        return file_table(snapshot, rows(), names)
+    own = [name for name in names if name in _FILE_VALUES]
+    # Statistics as structs can replace the text for counts, but not the text itself.
+    bounds_of = None if "stats" in names else ()
+    if own != names:
+        own = list(dict.fromkeys(["path", *own]))
+        wanted = Wanted([_FILE_VALUES[name][0] for name in own], bounds_of=bounds_of)
+        described = partial(_columns_of, names=own)
+        return _in_order(store, snapshot, wanted, described, own).select(names)
 
     def columns_of(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
         return pa.concat_tables([_columns_of(rows, names) for _, rows in batches])
 
-    # Statistics as structs can replace the text for counts, but not the text itself.
-    bounds_of = None if "stats" in names else ()
     wanted = Wanted([_FILE_VALUES[name][0] for name in names], bounds_of=bounds_of)
     return fold_files(store, snapshot, wanted, columns_of)
+
+
+def _in_order(
+    store: Store,
+    snapshot: Snapshot,
+    wanted: Wanted,
+    described: Callable[[pa.Table], pa.Table],
+    names: Sequence[str] | None,
+) -> pa.Table:
+    """Return the files of a large version by their ids, with the columns that say what a file is.
+
+    Beside the result, only a part of the log is in memory.
+
+    Parameters
+    ----------
+    described
+        Returns the columns that `FILE_ROWS` determine alone, with `path`.
+    names
+        The columns to keep, if `described` has them, beside those above. None: all.
+    """
+
+    def parts_of(batches: Iterator[tuple[Any, pa.Table]]) -> list[pa.Table]:
+        parts = []
+        for _, rows in batches:
+            part = described(rows)
+            kept = [one for one in part.column_names if one in (*(names or (one,)), "path")]
+            parts.append(part.select(kept).append_column(id_field, tagged_ids(rows)))
+        return parts
+
+    id_field = FILES.field("fragment_id").with_nullable(True)
+    parts = fold_files(store, snapshot, wanted, parts_of)
+    named = pa.concat_tables([part.select(["path", id_field.name]) for part in parts])
+    ids = numpy_array(ids_of(flat(named[id_field.name]), named["path"]))
+    del named
+    order = np.argsort(ids)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    found = in_places(parts, places).drop_columns([id_field.name])
+    own = {
+        "fragment_id": arrow_array(ids[order], pa.int64()),
+        "fields": pa.nulls(found.num_rows, FILES.field("fields").type),
+        "kind": pa.repeat(arrow_scalar(_DATA), found.num_rows),
+        "layer": pa.nulls(found.num_rows, pa.int64()),
+    }
+    for name, column in own.items():
+        found = found.append_column(FILES.field(name), column)
+    known = [name for name in FILES.names if name in found.column_names]
+    return found.select(known + [name for name in found.column_names if name not in known])
 
 
 def _require_columns(names: Sequence[str], known: Sequence[str]) -> None:
@@ -183,17 +247,30 @@ def file_table(snapshot: Snapshot, rows: FragmentRows, names: Sequence[str]) -> 
     return pa.concat_tables(parts).sort_by("fragment_id").select(list(names))
 
 
-def _typed_files(snapshot: Snapshot, rows: FragmentRows, *, flatten: bool) -> pa.Table:
+_PLAIN = [name for name in FILES.names if name not in ("partition_values", "stats")]
+
+
+def _typed_files(
+    snapshot: Snapshot, rows: FragmentRows, typed: Callable[[pa.Table], pa.Table]
+) -> pa.Table:
     """Return the files of fragments with typed values, ordered by fragment id."""
-    plain = [name for name in FILES.names if name not in ("partition_values", "stats")]
     rows, parts = _by_layer(rows), []
-    described = _described_parts(snapshot, rows, plain)
+    described = _described_parts(snapshot, rows, _PLAIN)
     for files, found in zip((rows.primaries, rows.columns.rows), described, strict=True):
-        values = typed_values(snapshot, files, flatten=flatten)
+        values = typed(files).drop_columns([name for name in _PLAIN if name in _FILE_VALUES])
         for name, column in zip(values.column_names, values.columns, strict=True):
             found = found.append_column(name, column)
         parts.append(found)
     return pa.concat_tables(parts).sort_by("fragment_id")
+
+
+def _typed_columns(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Table:
+    """Return the columns of `FILES` that `FILE_ROWS` determine alone, and their typed values."""
+    found = _columns_of(files, [name for name in _PLAIN if name in _FILE_VALUES])
+    values = typed_values(snapshot, files, flatten=flatten)
+    for name, column in zip(values.column_names, values.columns, strict=True):
+        found = found.append_column(name, column)
+    return found
 
 
 def _described_parts(

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
-from txlog.base.columns import flat
+from txlog.base.columns import flat, in_places
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import tag_texts, tagged_ids
-from txlog.fragments.rows import FIELDS_TAG, FragmentRows, fragment_rows
+from txlog.fragments.rows import FIELDS_TAG, FragmentRows, fragment_rows, single_files
 from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import FileState, file_keys, reconcile_files
 from txlog.stats.files import physical_rows
@@ -50,6 +50,10 @@ class FileUnits:
 
     def between(self, first: int, stop: int | None) -> FragmentRows:
         """Return the units from one index up to another."""
+        if not self.rows.columns.rows.num_rows:  # No copy: there may be a million of them.
+            length = None if stop is None else max(0, stop - first)
+            primaries = self.rows.primaries.slice(first, length)
+            return single_files(primaries, self.rows.ids.slice(first, length))
         places = pa.arange(0, self.rows.primaries.num_rows)
         chosen = pc.greater_equal(places, first)
         if stop is not None:
@@ -62,19 +66,30 @@ def as_fragments(rows: FragmentRows) -> list[Fragment]:
     return fragments_of(rows, physical_rows(rows))
 
 
-def snapshot_units(live: pa.Table, *, listed: bool) -> FileUnits:
+def snapshot_units(parts: list[pa.Table], *, listed: bool) -> FileUnits:
     """Return the units of a version's live files: by time of writing, then by path (STR-6).
 
     Errors as for `fragment_rows`.
+
+    Parameters
+    ----------
+    parts
+        `FILE_ROWS` in tables of one schema. The list is emptied, so that few files are held twice.
     """
+    named = pa.concat_tables(
+        [part.select(["path", "dv_id", "modification_time"]) for part in parts]
+    )
     order = pa.table(
         {
-            "at": pc.fill_null(flat(live["modification_time"]), 0),
-            "key": flat(file_keys(live)),
+            "at": pc.fill_null(flat(named["modification_time"]), 0),
+            "key": flat(file_keys(named)),
         }
     )
     by = pc.sort_indices(order, sort_keys=[("at", "ascending"), ("key", "ascending")])
-    return FileUnits(fragment_rows(live.take(by), listed=listed))
+    places = np.empty(len(by), np.int64)
+    places[numpy_array(by)] = np.arange(len(by))
+    del named, order, by
+    return FileUnits(fragment_rows(in_places(parts, places), listed=listed))
 
 
 def commit_units(

@@ -21,7 +21,7 @@ from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import ChangeFile, changed_files
 from txlog.changes.changes import RemovedValues, require_enabled
 from txlog.changes.forms import differences, faults_between, tightened
-from txlog.checkpoint.file_rows import Wanted, united
+from txlog.checkpoint.file_rows import Wanted
 from txlog.fragments.fragment import FRAGMENT_COLUMNS
 from txlog.fragments.rows import FEATURE, FragmentRows, require_fragments_feature, single_files
 from txlog.log.names import LogFile
@@ -105,10 +105,10 @@ class StreamVersions:
             table = self._loaded(version)
             self._require_form(table.controls, version)
             if is_large(table):
-                live = self._narrow_files(table)
+                parts = self._narrow_files(table)
             else:
-                live = load_files(self._store, table).live
-            units = snapshot_units(live, listed=table.supports(FEATURE))
+                parts = [load_files(self._store, table).live]
+            units = snapshot_units(parts, listed=table.supports(FEATURE))
             self._snapshot = VersionUnits(
                 version,
                 table.controls,
@@ -118,7 +118,7 @@ class StreamVersions:
             )
         return self._snapshot
 
-    def _narrow_files(self, snapshot: Snapshot) -> pa.Table:
+    def _narrow_files(self, snapshot: Snapshot) -> list[pa.Table]:
         """Return the live `FILE_ROWS` of a large version, with counts in place of statistics.
 
         They stay in memory until all of them are read, and statistics are long texts. So the
@@ -136,8 +136,8 @@ class StreamVersions:
             found = self.possible(single_files(rows, pa.arange(0, rows.num_rows)))
             return kept.append_column(POSSIBLE, found)
 
-        def all_of(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
-            return united([narrow(rows) for _, rows in batches])
+        def all_of(batches: Iterator[tuple[Any, pa.Table]]) -> list[pa.Table]:
+            return [narrow(rows) for _, rows in batches]
 
         return fold_files(self._store, snapshot, wanted, all_of)
 
