@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 import txlog
 from tests.examples import examples
 from txlog import spark_ext
 from txlog.lookup import keys
+from txlog.spark_ext import DeltaTable
 from txlog.spark_ext.writes import row_changes, source_keys
 from txlog.spark_ext.writes.small_sources import LOCAL_ROWS
 
@@ -196,3 +198,63 @@ def test_keys_that_spark_compares_otherwise_exclude_nothing(
     for on in ("target.text = source.text COLLATE UTF8_LCASE", "target.short = source.short"):
         merger = table.merge(source, on).when_matched_update({"x": "target.x + 1"})
         assert merger.execute().metrics["numTargetRowsUpdated"] == 1
+
+
+BY_COLUMNS: dict[str, Any] = {
+    "frames": lambda source, frame: frame.long == source.long,
+    "names": lambda *_: F.col("t.long") == F.col("s.long"),
+    "mixed": lambda _, frame: (F.col("s.text") == frame.text) & (F.abs(frame.x) > 0),
+    "narrow": lambda source, frame: source.small == frame["long"],
+    "text": lambda *_: F.expr("t.day = s.day"),
+    "table": lambda source, frame: (frame.long == source.long) & (frame.short >= -483),
+}
+
+
+@pytest.mark.spec("SPK-21")
+@pytest.mark.parametrize("alias", [None, "t"])
+@pytest.mark.parametrize("how", BY_COLUMNS)
+def test_conditions_of_columns_exclude_files(
+    spark: "SparkSession",
+    tmp_path: Path,
+    read: "list[tuple[int, str]]",
+    how: str,
+    alias: str | None,
+) -> None:
+    if alias is None and how in ("names", "text"):
+        pytest.skip("the condition names the alias")
+    rows = rows_of(list(range(400)), 1)
+    if how == "narrow":
+        rows = rows.set_column(0, "long", pa.array(range(400), pa.int64()))
+    table = DeltaTable.forPath(spark, txlog.write(tmp_path / "t", rows, options=EACH).uri)
+    frame = table.toDF()
+    table = table if alias is None else table.alias(alias)
+    table.update(F.col("x") == 7, {"x": F.lit(7)})  # The frame is of an earlier version.
+    source = spark.createDataFrame(rows_of([17, 18, 333, 5_000, None], 2))
+    source = source.withColumn("small", (source.short + 500).cast("int")).alias("s")
+    merger = table.merge(source, BY_COLUMNS[how](source, frame))
+    read.clear()
+    merger.whenMatchedUpdate(set={"x": source.x}).execute()
+    assert [files for files, _ in read] == [2]
+    changed = txlog.Table(tmp_path / "t").to_arrow(["short"], where="x = 2")["short"].to_pylist()
+    assert sorted(changed) == [-483, -482, -167]
+
+
+@pytest.mark.spec("SPK-21")
+def test_columns_that_may_mean_something_else_exclude_nothing(
+    spark: "SparkSession", tmp_path: Path, read: "list[tuple[int, str]]"
+) -> None:
+    place = txlog.write(tmp_path / "t", rows_of(list(range(40)), 1), options=EACH).uri
+    table = DeltaTable.forPath(spark, place)
+    frame = table.toDF()
+    source = spark.sql("SELECT 'K003' AS text, '-497' AS short, 2 * 1099511627776 AS long")
+    chance = source.withColumn("text", F.concat(F.lit("k00"), F.floor(F.rand() * 2) + 3))
+    for other, condition in (
+        (source, F.lower(source.text) == frame.text),
+        (source, source.short == frame.short),
+        (source, (source.short == frame.short) | (source.long == frame.long)),
+        (source, ~(source.long != frame.long)),
+        (chance, F.lower(chance.text) == frame.text),
+    ):
+        read.clear()
+        table.merge(other, condition).whenMatchedUpdate(set={"x": frame.x + 1}).execute()
+        assert read[0][0] >= 10

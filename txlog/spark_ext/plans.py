@@ -53,6 +53,11 @@ def output_of(plan: Any) -> list[Any]:
     return list(each(plan.output()))
 
 
+def key_of(attribute: Any) -> str:
+    """Return what tells an attribute of Spark from all others."""
+    return str(attribute.exprId().toString())
+
+
 def class_of(found: Any) -> str:
     """Return the name of the class of an object of the JVM; `hasattr` is true for any name."""
     return str(found.getClass().getSimpleName())
@@ -85,15 +90,23 @@ def projected(df: DataFrame, columns: Sequence[Any], plan: Any) -> Any:
     return java_class(df, "org.apache.spark.sql.catalyst.plans.logical.Project")(every, plan)
 
 
-def with_parts(df: DataFrame, parts: Mapping[Any, Any]) -> DataFrame:
-    """Return a frame with other parts in its plan, and in the plans of its subqueries."""
+def replaced(df: DataFrame, expression: Any, parts: Mapping[Any, Any]) -> Any:
+    """Return an expression with other parts; `df` is any frame of its session."""
+    return expression.transformDown(_partial(df, parts))
+
+
+def _partial(df: DataFrame, parts: Mapping[Any, Any]) -> Any:
+    """Return a partial function of Scala: its maps are such functions."""
     jvm: Any = df.sparkSession._jvm
     pairs = java_class(df, "java.util.HashMap")()
     for old, new in parts.items():
         pairs.put(old, new)
-    # A map of Scala is a partial function.
-    given = jvm.PythonUtils.toScalaMap(pairs)
-    return frame_of(df, plan_of(df).transformDownWithSubqueries(given))
+    return jvm.PythonUtils.toScalaMap(pairs)
+
+
+def with_parts(df: DataFrame, parts: Mapping[Any, Any]) -> DataFrame:
+    """Return a frame with other parts in its plan, and in the plans of its subqueries."""
+    return frame_of(df, plan_of(df).transformDownWithSubqueries(_partial(df, parts)))
 
 
 def expression_of(df: DataFrame, column: Column) -> Any:

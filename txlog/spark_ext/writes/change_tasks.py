@@ -23,6 +23,7 @@ from txlog.base.effects import REAL
 from txlog.data_files.incoming import fit_column
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.fragments.deletion_vector import as_array
+from txlog.scan.columns import ROW_ID
 from txlog.scan.take import by_fragment
 from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.writes.write_tasks import counting
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from txlog.data_files.change_files import ChangeType
     from txlog.data_files.identity import Numbering
     from txlog.data_files.write_plan import WritePlan
+    from txlog.spark_ext.writes.taken_rows import TakenRows
     from txlog.store.base import Store
 
 Action = Literal["update", "delete", "insert", "fail"]
@@ -41,7 +43,7 @@ MOST_NAMED = 5  # The number of rows that an error names.
 
 PLACE = "_txlog_place"  # The number of the clause that applies to a row.
 ADDRESS = "_txlog_address"  # The address of the old row; null for a new row.
-ROW_NUMBER = "_txlog_row_id"  # The id of the old row, if the table tracks rows.
+ROW_NUMBER = "_txlog_row_id"  # The id of the old row, if the table tracks rows and Spark reads it.
 SOURCE = "_txlog_source"  # True in the rows of a merge that have a row of the source, else null.
 SOURCE_ROW = "_txlog_source_row"  # The number of this row, if the merge has a quarantine.
 
@@ -61,7 +63,10 @@ class RowChange:
     """The effect of one clause on rows."""
 
     action: Action
-    given: tuple[str, ...] = ()  # Columns with values. The others are computed, or get defaults.
+    given: tuple[str, ...] = ()  # Columns with values.
+    # Columns that stay, and that the task reads by the addresses of rows. All others are computed,
+    # or get defaults.
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,21 @@ class ChangeTask:
     feed: FileLayout | None = None  # Of change data files, if changes are recorded.
     old: tuple[str, ...] = ()  # The columns of old rows, for change data files.
     numbered: tuple[str, ...] = ()  # Identity columns that get generated values.
+    # How the task reads kept columns, old rows and ids. None: Spark has read them.
+    taken: TakenRows | None = None
+
+    def taken_for(self, clause: RowChange, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Return what a clause needs of old rows; None: nothing, or Spark has read it."""
+        if self.taken is None or clause.action == "insert":
+            return None
+        moves = self.write.layout.moved and clause.action == "update"
+        if self.feed is None and not clause.kept and not moves:
+            return None
+        return self.taken.at(self.store, numpy_array(rows[ADDRESS]))
+
+    def parts(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return a batch in the parts that are worked on together."""
+        return [batch] if self.taken is None else self.taken.parts(batch, ADDRESS)
 
 
 @dataclass
@@ -229,7 +249,7 @@ def _new_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to write, and record the updated and deleted rows."""
     numbering = (counting(task.write) if task.numbered else task.write).numbering()
-    for batch in batches:
+    for batch in (part for one in batches for part in task.parts(one)):
         places = numpy_array(batch[PLACE])
         for place in np.unique(places).tolist():
             clause = task.clauses[place]
@@ -246,21 +266,24 @@ def _new_rows(
                 done.touched.add(addresses, updates=clause.action == "update")
                 if done.touched.twice is not None:
                     raise _NothingCommittedError
-                if waiting is not None:
-                    before: ChangeType = (
-                        "delete" if clause.action == "delete" else "update_preimage"
-                    )
-                    waiting.add(_old_rows(task, task.feed, rows), before)
+            taken = task.taken_for(clause, rows)
+            if clause.action != "insert" and waiting is not None:
+                before: ChangeType = "delete" if clause.action == "delete" else "update_preimage"
+                waiting.add(_old_rows(task, task.feed, rows, taken), before)
             if clause.action != "delete":
-                yield _written(task, clause, rows, waiting, numbering)
+                yield _written(task, clause, rows, taken, waiting, numbering)
 
 
-def _old_rows(task: ChangeTask, feed: FileLayout | None, rows: pa.RecordBatch) -> pa.RecordBatch:
+def _old_rows(
+    task: ChangeTask, feed: FileLayout | None, rows: pa.RecordBatch, taken: pa.RecordBatch | None
+) -> pa.RecordBatch:
     """Return the old rows of changes, in the table's columns and types.
 
     Spark gives a null struct nulls in all of its fields, also in those that must not be null.
     """
     assert feed is not None
+    if taken is not None:
+        return taken.select(list(task.old))
     old = named_columns(rows, old_name, task.old, task.old)
     fields = {field.name: field for field in feed.schema.fields}
     arrays = [
@@ -274,20 +297,41 @@ def _written(
     task: ChangeTask,
     clause: RowChange,
     rows: pa.RecordBatch,
+    taken: pa.RecordBatch | None,
     waiting: _Waiting | None,
     numbering: Numbering | None,
 ) -> pa.RecordBatch:
     """Return the new rows: checked, and with their old ids if the table tracks rows."""
-    new = named_columns(rows, new_name, clause.given, task.write.schema.names())
+    new = new_rows(task, clause, rows, taken)
     reader = pa.RecordBatchReader.from_batches(new.schema, [new])
     (checked,) = task.write.checked(reader, numbering)
     if waiting is not None:
         waiting.add(checked, "insert" if clause.action == "insert" else "update_postimage")
     layout = task.write.layout
     # The commit assigns an id to rows without one, and its version to all rows.
-    ids = [rows[ROW_NUMBER], pa.nulls(rows.num_rows, pa.int64())] if layout.moved else []
+    ids = []
+    if layout.moved:
+        nothing = pa.nulls(rows.num_rows, pa.int64())
+        own = nothing
+        if taken is not None and ROW_ID in taken.schema.names:
+            own = taken[ROW_ID]
+        elif ROW_NUMBER in rows.schema.names:
+            own = rows[ROW_NUMBER]
+        ids = [own, nothing]
     schema = arrow_schema(layout.row_schema)
     return pa.RecordBatch.from_arrays([*checked.columns, *ids], schema=schema)
+
+
+def new_rows(
+    task: ChangeTask, clause: RowChange, rows: pa.RecordBatch, taken: pa.RecordBatch | None
+) -> pa.RecordBatch:
+    """Return the values that a clause gives to rows, and those that it keeps."""
+    new = named_columns(rows, new_name, clause.given, task.write.schema.names())
+    if taken is None:
+        return new
+    names = [*clause.given, *clause.kept]
+    kept = [taken[name] for name in clause.kept]
+    return pa.RecordBatch.from_arrays([*new.columns, *kept], names=names)
 
 
 def named_columns(

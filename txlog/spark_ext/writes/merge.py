@@ -16,9 +16,10 @@ from txlog.data_files.assignments import require_apart, target_field
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import evolved_schema
-from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import And, Column, Expression, quote_name
+from txlog.scan.plan import ScanPlan
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import SparkEngine, before_commit
@@ -27,6 +28,7 @@ from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE
 from txlog.spark_ext.writes.clause_names import OneSide, quoted
+from txlog.spark_ext.writes.column_text import OF_SOURCE, OF_TARGET, column_text
 from txlog.spark_ext.writes.conditions import as_predicate, is_alike, is_plain_text
 from txlog.spark_ext.writes.own_reads import reads_table
 from txlog.spark_ext.writes.refused_rows import FixedSource
@@ -128,9 +130,13 @@ class SparkUpdate(SparkChange):
         self._where = where
         self._alias = alias
 
+    def where(self, base: Snapshot) -> Expression | None:
+        """Return the condition, if txlog evaluates it as Spark does."""
+        return as_predicate(self._where, base.schema, self._alias)
+
     def planned(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> PlannedChange:
         """Return the rows for which the condition is true, with their new values."""
-        where = as_predicate(self._where, base.schema, self._alias)
+        where = self.where(base)
         target = target_frame(self._spark, base, self.context, where, only)
         target = self._frames.added_to(target, [self._where, *self._updates.values()])
         target = target if self._alias is None else target.alias(self._alias)
@@ -141,7 +147,6 @@ class SparkUpdate(SparkChange):
             target,
             (ClauseValues("update", given),),
             base.schema,
-            None if where is None else bind(where, base.schema),
             {"predicate": [] if self._where is None else [text_of(self._where)]},
         )
 
@@ -205,6 +210,8 @@ class SparkMerge(SparkChange):
         self._merges_schema = merges_schema
         # Of the last attempt at all files: true for the rows that have a key of the source.
         self._matching: Expression | None = None
+        self._keys: SourceKeys | None = None
+        self._said: tuple[str | None, str | None, DataFrame] = None, alias, source
 
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
@@ -235,21 +242,21 @@ class SparkMerge(SparkChange):
         if any(clause.kind == "not_matched" for clause in self._clauses):
             if not self.may_extend() or self._matches(base, added["path"]):
                 return None
-            if all(clause.kind != "not_matched_by_source" for clause in self._clauses):
+            if not self._changes_others:
                 return changes
         return super().extended(base, changes, added)
 
     def _matches(self, base: Snapshot, only: pa.ChunkedArray) -> bool:
         """Return whether a row of some files of the table matches a row of the source."""
         kinds = {clause.kind for clause in self._clauses}
-        target = self._target(base, self._where(base, kinds), kinds, only)
+        target = self._target(base, self.where(base), kinds, only)
         found = target.join(self._source, as_column(self._predicate), "left_semi")
         with before_commit():
             return not found.isEmpty()
 
     def changed(self, base: Snapshot) -> RowChanges:
         """Let Spark compute the merge with a version: see `SparkChange.changed`."""
-        self._matching = None
+        self._matching = self._keys = None
         if self._fixed is None:
             self._read = self._source = self.followed(self._given, base)
         if self._quarantine is not None:
@@ -260,25 +267,46 @@ class SparkMerge(SparkChange):
                 self._fixed = FixedSource(self._read, self._quarantine)
                 self._source = self._fixed.frame
         keys = None
-        if all(clause.kind != "not_matched_by_source" for clause in self._clauses):
+        if not self._changes_others:
+            self._said = text, alias, source = self._text(base)
             keys = SourceKeys.of(
-                self._predicate,
-                self._source,
-                alias=self._alias,
+                text,
+                source,
+                alias=alias,
                 target=base.schema,
                 columns=frame_schema(self._given.schema),
             )
         if keys is None:
             return super().changed(base)
         with keys.kept():
-            self._matching = keys.where()
+            self._matching, self._keys = keys.where(), keys
             return super().changed(base)
 
-    def settled(self, base: Snapshot, change: PlannedChange) -> PlannedChange:
+    def _text(self, base: Snapshot) -> tuple[str | None, str | None, DataFrame]:
+        """Return the condition as text, the table's alias in it, and the source under its alias.
+
+        For a Column, the text has those parts of it that txlog can parse.
+        """
+        if isinstance(self._predicate, str):
+            return self._predicate, self._alias, self._source
+        source = self._source
+        text = column_text(self._predicate, base.schema, self._alias, source, self._frames)
+        return text, OF_TARGET, source.alias(OF_SOURCE)
+
+    def most_changed(self) -> int | None:
+        """Return the number of keys of the source, each of which usually matches one row."""
+        return None if self._keys is None else self._keys.count
+
+    @property
+    def _changes_others(self) -> bool:
+        """Whether rows without a match may change."""
+        return any(clause.kind == "not_matched_by_source" for clause in self._clauses)
+
+    def settled(self, base: Snapshot, change: PlannedChange, plan: ScanPlan) -> PlannedChange:
         """Put source rows at fault into the quarantine; return the change without them."""
         if self._fixed is None:
             return change
-        task, frame = find_work(self.context, base, change, self._options)
+        task, frame = find_work(self.work(base, change, plan), base, change)
         found = self._fixed.find(task, self.followed(frame, base))
         self.require_single(base, found.touched)
         if not len(found.rows):
@@ -295,8 +323,7 @@ class SparkMerge(SparkChange):
         if self._merges_schema:
             schema = evolved_schema(base, columns)
         kinds = {clause.kind for clause in self._clauses}
-        where = self._where(base, kinds)
-        target = self._target(base, where, kinds, only)
+        target = self._target(base, self.where(base), kinds, only)
         copies: dict[str, str] = {}
         seeing = [
             self._seeing(clause, self._name(kinds), base.schema, columns, copies)
@@ -320,16 +347,16 @@ class SparkMerge(SparkChange):
             None if kinds == {"not_matched"} else target,
             tuple(clauses),
             schema,
-            None if where is None else bind(where, base.schema),
             parameters(text_of(self._predicate), self._clauses, texts),
         )
 
-    def _where(self, base: Snapshot, kinds: set[Kind]) -> Expression | None:
+    def where(self, base: Snapshot) -> Expression | None:
         """Return a predicate that is true for every row of the table that the merge may change."""
-        if "not_matched_by_source" in kinds:
+        if self._changes_others:
             return None
         columns = frame_schema(self._given.schema)
-        of_target = _of_target(self._predicate, self._alias, base.schema, columns)
+        text, alias, _ = self._said
+        of_target = None if text is None else _of_target(text, alias, base.schema, columns)
         return _all_of([one for one in (of_target, self._matching) if one is not None])
 
     def _name(self, kinds: set[Kind]) -> str | None:
@@ -353,6 +380,7 @@ class SparkMerge(SparkChange):
             where,
             only,
             is_committed=self.begun is None,
+            ids=not self.takes_ids,
         )
         target = self._frames.added_to(target, self._expressions(), self._source)
         alias = self._name(kinds)
@@ -507,13 +535,13 @@ def _place(clauses: Sequence[Clause], *, only_source: bool) -> SparkColumn:
 
 
 def _of_target(
-    predicate: Any, alias: str | None, schema: StructType, source: StructType
+    predicate: str, alias: str | None, schema: StructType, source: StructType
 ) -> Expression | None:
     """Return the parts of a condition about only the table that txlog evaluates as Spark does.
 
     Pure. They exclude files, and tell the conflict check which rows were read.
     """
-    if not isinstance(predicate, str) or not is_plain_text(predicate):
+    if not is_plain_text(predicate):
         return None
     try:
         expression = as_expression(predicate)

@@ -24,8 +24,7 @@ from txlog.spark_ext.writes.change_tasks import (
     SOURCE_ROW,
     ChangeTask,
     Touched,
-    named_columns,
-    new_name,
+    new_rows,
 )
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def find_task(task: FindTask, batches: Iterable[pa.RecordBatch]) -> FoundRefused
     It ends early if nothing will be committed: a row must not match, or would be changed twice.
     """
     found = FoundRefused()
-    for batch in batches:
+    for batch in (part for one in batches for part in task.change.parts(one)):
         places = numpy_array(batch[PLACE])
         for place in np.unique(places).tolist():
             clause = task.change.clauses[place]
@@ -168,7 +167,7 @@ def _faults(task: FindTask, place: int, rows: pa.RecordBatch) -> tuple[Faults, N
     if len(left):
         write, clause = task.change.write, task.change.clauses[place]
         rest = rows.take(arrow_array(left))
-        new = named_columns(rest, new_name, clause.given, write.schema.names())
+        new = new_rows(task.change, clause, rest, task.change.taken_for(clause, rest))
         fitting = Fitting(
             new.schema.names,
             write.schema,

@@ -66,6 +66,7 @@ from txlog.spark_ext.writes.own_reads import (
     require_unchanged,
 )
 from txlog.spark_ext.writes.refused_tasks import FindTask, GivenValue
+from txlog.spark_ext.writes.taken_rows import TakenRows, takes_rows
 from txlog.spark_ext.writes.write_frame import assigned, by_rows, is_stored
 from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import REMOVING
@@ -122,7 +123,6 @@ class PlannedChange:
     target: DataFrame | None
     clauses: tuple[ClauseValues, ...]
     schema: StructType  # The schema of the table after the change.
-    where: Expression | None = None  # Bound: true for all rows that may be removed. None: any row.
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -143,7 +143,12 @@ class SparkChange(ChangeRows):
         self._planned: PlannedChange | None = None
         self._frame: DataFrame | None = None
         self._asked: int | None = None  # The version of the log at the first attempt.
+        self.takes = False  # Whether tasks of the last whole attempt read rows by their addresses.
         self.inserted = self.updated = 0  # Rows, of the last attempt.
+
+    @abstractmethod
+    def where(self, base: Snapshot) -> Expression | None:
+        """Return a predicate that is true for all rows that may be removed. None: any row may."""
 
     @abstractmethod
     def planned(self, base: Snapshot, only: pa.ChunkedArray | None = None) -> PlannedChange:
@@ -175,16 +180,27 @@ class SparkChange(ChangeRows):
         )
         self._frame = None
         self._require_computed_from(base)
-        change = self.settled(base, self.planned(base))
+        plan = self.look(base, self.where(base))
+        self.takes = takes_rows(plan, self.most_changed())
+        change = self.planned(base)
         require_storable(change.schema)
-        plan = self.look(base, change.where)
+        change = self.settled(base, change, plan)
         self._planned = change
         self.inserted = self.updated = 0
         return self._changes_of(base, change, plan)
 
-    def settled(self, base: Snapshot, change: PlannedChange) -> PlannedChange:
+    def settled(self, base: Snapshot, change: PlannedChange, plan: ScanPlan) -> PlannedChange:
         """Return the change that is carried out. Default: the planned one."""
         return change
+
+    def most_changed(self) -> int | None:
+        """Return about how many rows change at most. Default: None, it is not known."""
+        return None
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether tasks read the ids of rows, too. Rows of open transactions have none yet."""
+        return self.takes and self.begun is None
 
     def require_single(self, base: Snapshot, touched: Touched) -> None:
         """Raise if rows of the table must not match, or several rows would change one of them."""
@@ -202,7 +218,7 @@ class SparkChange(ChangeRows):
         if not self.may_extend():
             return None
         change = self.planned(base, added["path"])
-        plan = plan_changes(self.context, base, change.where, only=added["path"])
+        plan = plan_changes(self.context, base, self.where(base), only=added["path"])
         before = self.inserted, self.updated
         both = changes.extended_by(self._changes_of(base, change, plan), self.context.store)
         if both is None:
@@ -246,13 +262,15 @@ class SparkChange(ChangeRows):
             return False
         return is_settled(self._frame)
 
-    def _work(self, base: Snapshot, change: PlannedChange) -> tuple[ChangeTask, DataFrame]:
-        task, frame = _task(self.context, base, change, self._options)
-        return task, self.followed(frame, base)
+    def work(self, base: Snapshot, change: PlannedChange, plan: ScanPlan) -> ChangeTask:
+        """Return the arguments of the tasks that write a change of the files of a plan."""
+        task = _work_of(self.context, base, change, self._options)
+        return _taking(base, task, change, plan, ids=self.takes_ids) if self.takes else task
 
     def _changes_of(self, base: Snapshot, change: PlannedChange, plan: ScanPlan) -> RowChanges:
         """Let Spark compute the change of the files of a plan."""
-        task, frame = self._work(base, change)
+        task = self.work(base, change, plan)
+        frame = self.followed(_frame_of(task, base, change), base)
         if self._frame is None:
             self._require_computed_from(base, frame)
             self._frame = frame
@@ -262,7 +280,7 @@ class SparkChange(ChangeRows):
             # with each deleted row once.
             written.discard(task.store)
             change = replace(change, rows=_distinct_deletes(change))
-            written = _computed(*self._work(base, change))
+            written = _computed(task, self.followed(_frame_of(task, base, change), base))
         with discarding(partial(written.discard, task.store)):
             self.require_single(base, written.touched)
             gone = written.touched.gone
@@ -275,7 +293,7 @@ class SparkChange(ChangeRows):
         marks = counted(change.schema, task.numbered, written.adds, base.mapping_mode)
         return replace(
             deletes,
-            where=change.where,
+            where=plan.reading.where,
             written=(*deletes.written, *written.adds),
             cdc=tuple(written.cdc),
             schema=with_marks(change.schema, marks),
@@ -295,6 +313,7 @@ def target_frame(
     only: pa.ChunkedArray | None = None,
     *,
     is_committed: bool = True,
+    ids: bool = True,
 ) -> DataFrame:
     """Return the rows of a version with their addresses, and their ids if the table tracks rows.
 
@@ -304,6 +323,8 @@ def target_frame(
         The logged paths of the files to read. None: all files.
     is_committed
         Whether the version is in the log.
+    ids
+        Whether the ids of rows are needed.
     """
     hidden = [name for name in (ROW_ADDRESS, ROW_ID) if base.schema.get(name) is not None]
     if hidden:
@@ -314,7 +335,7 @@ def target_frame(
         )
     require_free_names(base.schema, base.root)
     names = {ROW_ADDRESS: ADDRESS}
-    if plan_rewrite(base, WriteOptions()).layout.moved:
+    if ids and plan_rewrite(base, WriteOptions()).layout.moved:
         names[ROW_ID] = ROW_NUMBER
     frame = read_version(
         spark,
@@ -357,18 +378,13 @@ def _distinct_deletes(change: PlannedChange) -> DataFrame:
     return numbered.where(F.col(_COPY) == 1)
 
 
-def _task(
-    context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
-) -> tuple[ChangeTask, DataFrame]:
-    """Return the arguments of the tasks, and the frame with their input rows."""
-    task = _work_of(context, base, change, options)
-    nothing = F.lit(None).cast("long")
+def _frame_of(task: ChangeTask, base: Snapshot, change: PlannedChange) -> DataFrame:
+    """Return the frame with the input rows of the tasks."""
     columns = _places_of(change)
-    if task.write.layout.moved:
-        known = change.target is not None
-        columns.append((F.col(ROW_NUMBER) if known else nothing).alias(ROW_NUMBER))
+    if ROW_NUMBER in change.rows.columns:
+        columns.append(F.col(ROW_NUMBER))
     columns += _new_columns(base, change, task.clauses)
-    for at, name in enumerate(task.old):
+    for at, name in enumerate(task.old if task.taken is None else ()):
         assert change.target is not None
         columns.append(change.target[quote_name(name)].alias(old_name(at)))
     frame = change.rows.select(*columns)
@@ -376,11 +392,11 @@ def _task(
     if task.write.layout.partition_by:  # Otherwise each task would have rows of all partitions.
         by = [F.col(new_name(places[name])) for name in task.write.layout.partition_by]
         frame = frame.hint("rebalance", *by)
-    return task, frame
+    return frame
 
 
 def find_work(
-    context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
+    task: ChangeTask, base: Snapshot, change: PlannedChange
 ) -> tuple[FindTask, DataFrame]:
     """Return a task and a frame, which find the rows of a merge's source that make wrong rows.
 
@@ -389,7 +405,6 @@ def find_work(
     compute a part that several columns have once for all of them, and outside of what makes an
     error null.
     """
-    task = _work_of(context, base, change, options)
     asked, change = change, _tried(change)
     columns = [*_places_of(change), F.col(SOURCE_ROW).alias(SOURCE_ROW)]
     columns += _new_columns(base, change, task.clauses, fails=False)
@@ -504,6 +519,41 @@ def _work_of(
             if any(one.action == "insert" and name not in one.given for one in clauses)
         ),
     )
+
+
+def _taking(
+    base: Snapshot, task: ChangeTask, change: PlannedChange, plan: ScanPlan, *, ids: bool
+) -> ChangeTask:
+    """Return the task that reads by addresses what Spark need not compute of the old rows.
+
+    These are columns that no clause changes, old rows for change data files, and ids.
+    """
+    clauses = []
+    for does, clause in zip(task.clauses, change.clauses, strict=True):
+        assigned_columns = {path[0] for path in clause.given}
+        kept = tuple(
+            name
+            for name in (does.given if does.action == "update" else ())
+            if name not in assigned_columns and _is_kept(name, base, change.schema)
+        )
+        given = tuple(name for name in does.given if name not in kept)
+        clauses.append(replace(does, given=given, kept=kept))
+    names = {*task.old, *(name for one in clauses for name in one.kept)}
+    if ids and task.write.layout.moved and any(one.action == "update" for one in clauses):
+        names.add(ROW_ID)
+    taken = TakenRows.of(base, plan, sorted(names)) if names else None
+    return replace(task, clauses=tuple(clauses), taken=taken)
+
+
+def _is_kept(name: str, base: Snapshot, schema: StructType) -> bool:
+    """Return whether a row may keep its value of a column as it is in the file.
+
+    Spark has the values of partition columns without reading, and distributes rows by them.
+    """
+    old, new = base.schema.get(name), schema.get(name)
+    if old is None or new is None or name in base.partition_columns:
+        return False
+    return old.name == new.name and old.type == new.type
 
 
 def _given_columns(clause: ClauseValues, schema: StructType) -> tuple[str, ...]:

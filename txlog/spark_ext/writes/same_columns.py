@@ -18,6 +18,7 @@ from txlog.spark_ext.plans import (
     expression_of,
     frame_of,
     has_plan,
+    key_of,
     output_of,
     plan_of,
     projected,
@@ -43,6 +44,10 @@ class GivenFrames:
             self._outputs.append(output_of(plan_of(frame)))
         return frame
 
+    def names(self) -> dict[str, str]:
+        """Return the names of all columns of these frames, by what tells attributes apart."""
+        return {key_of(one): str(one.name()) for output in self._outputs for one in output}
+
     def added_to(
         self, target: DataFrame, values: Iterable[Any], source: DataFrame | None = None
     ) -> DataFrame:
@@ -59,8 +64,8 @@ class GivenFrames:
         if not self._outputs or not columns or not has_plan(target):
             return target
         used = {key for column in columns for key in _references(target, column)}
-        used -= set() if source is None else {_key(one) for one in output_of(plan_of(source))}
-        earlier = {_key(one): one for output in self._outputs for one in output}
+        used -= set() if source is None else {key_of(one) for one in output_of(plan_of(source))}
+        earlier = {key_of(one): one for output in self._outputs for one in output}
         now = {one.name().lower(): one for one in output_of(plan_of(target))}
         again = []
         for key in used & earlier.keys():
@@ -71,18 +76,13 @@ class GivenFrames:
         return _with_ids(target, again) if again else target
 
 
-def _key(attribute: Any) -> str:
-    """Return what tells an attribute of Spark from all others."""
-    return str(attribute.exprId().toString())
-
-
 def _references(frame: DataFrame, column: Any) -> set[str]:
     """Return the keys of the attributes to which a Column refers.
 
     A name, as in `F.col("id")`, is of no frame, and has no key yet.
     """
     leaves = each(expression_of(frame, column).collectLeaves())
-    return {_key(one) for one in leaves if class_of(one) == "AttributeReference"}
+    return {key_of(one) for one in leaves if class_of(one) == "AttributeReference"}
 
 
 def _with_ids(frame: DataFrame, again: list[tuple[Any, Any]]) -> DataFrame:

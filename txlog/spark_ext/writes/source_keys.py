@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
@@ -39,11 +39,12 @@ class SourceKeys:
         self._source = source
         self._sides = sides
         self._keys = keys
+        self.count: int | None = None  # How many rows have all keys, at most; known by `where`.
 
     @classmethod
     def of(
         cls,
-        predicate: Any,
+        predicate: str | None,
         source: DataFrame,
         *,
         alias: str | None,
@@ -55,7 +56,7 @@ class SourceKeys:
         The rows of a source that depends on chance or on the order of its rows may differ each time
         they are computed, so such a source has no keys, either.
         """
-        if not isinstance(predicate, str) or not is_plain_text(predicate):
+        if predicate is None or not is_plain_text(predicate):
             return None
         try:
             parts = conjuncts(parse_sql(predicate))
@@ -90,7 +91,8 @@ class SourceKeys:
         rows = self._source.select(self._source[quote_name(name)].alias("key"))
         kind = _column(key.source).type
         divides = isinstance(kind, PrimitiveType) and kind.name in (*WHOLE_NUMBERS, "date")
-        part = _spans(target, rows) if divides else _values(target, rows)
+        part, count = _spans(target, rows) if divides else _values(target, rows)
+        self.count = count if self.count is None else min(count, self.count)
         # Spark's reader evaluates it, too. It would not read a predicate that it understands
         # otherwise.
         if part is not None and as_spark(bind(part, self._sides.target)) is not None:
@@ -144,12 +146,12 @@ def _is_repeatable(source: DataFrame) -> bool:
     return not hasattr(source, "_jdf") or is_repeatable(source)
 
 
-def _spans(target: Expression, rows: DataFrame) -> Expression | None:
-    """Return spans of whole numbers or dates: those in which the source has keys."""
+def _spans(target: Expression, rows: DataFrame) -> tuple[Expression | None, int]:
+    """Return spans of whole numbers or dates, in which the source has keys; and how many it has."""
     number = F.col("key").cast("double") if _is_number(rows) else F.unix_date("key").cast("double")
-    (low, high), *_ = rows.agg(F.min(number), F.max(number)).collect()
+    (low, high, count), *_ = rows.agg(F.min(number), F.max(number), F.count("key")).collect()
     if low is None:
-        return None
+        return None, 0
     width = max((high - low) / _SPANS, 1.0)
     # The division only says which keys are taken together. The ends of a span are exact.
     place = F.floor((number - F.lit(low)) / F.lit(width))
@@ -160,30 +162,32 @@ def _spans(target: Expression, rows: DataFrame) -> Expression | None:
         .toArrow()
         .sort_by("first")
     )
-    return within_spans(target, flat(spans["first"]), flat(spans["last"]))
+    return within_spans(target, flat(spans["first"]), flat(spans["last"])), count
 
 
 def _is_number(rows: DataFrame) -> bool:
     return rows.schema["key"].dataType.typeName() != "date"
 
 
-def _values(target: Expression, rows: DataFrame) -> Expression | None:
-    """Return the texts or other values of the source, or their range if they are many."""
+def _values(target: Expression, rows: DataFrame) -> tuple[Expression | None, int]:
+    """Return the texts or other values of the source, or their range; and how many it has."""
     known = rows.where(F.col("key").isNotNull())
     about = F.approx_count_distinct("key")
+    number = F.count("key")
     # Arrow has no text of other bytes.
     is_text = F.every(F.is_valid_utf8(F.col("key").cast("string")))
     ends = [F.min("key").alias("first"), F.max("key").alias("last")]
-    of_all = known.agg(*ends, about.alias("count"), is_text.alias("is_text"))
+    of_all = known.agg(*ends, about.alias("about"), number.alias("count"), is_text.alias("is_text"))
     named = [F.when(F.col("is_text"), F.col(one)).alias(one) for one in ("first", "last")]
-    found = of_all.select("count", *named).toArrow()
+    found = of_all.select("about", "count", *named).toArrow()
+    count = found["count"][0].as_py()
     if not found["first"][0].is_valid:
-        return None
-    if found["count"][0].as_py() <= _TEXTS:
+        return None, count
+    if found["about"][0].as_py() <= _TEXTS:
         values = _plain(known.distinct().limit(2 * _TEXTS + 1).toArrow()["key"])
         if len(values) <= 2 * _TEXTS:  # The count is not exact.
-            return within(target, values.take(pc.sort_indices(values)))
-    return within_spans(target, _plain(found["first"]), _plain(found["last"]))
+            return within(target, values.take(pc.sort_indices(values))), count
+    return within_spans(target, _plain(found["first"]), _plain(found["last"])), count
 
 
 def _plain(values: pa.ChunkedArray) -> pa.Array:
