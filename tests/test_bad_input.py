@@ -52,8 +52,8 @@ FITS: dict[str, Any] = {
     "table": "memory://bad-input", "type": pa.int64(), "updates": {"a": "1"}, "values": [1],
     "version": 0, "where": "a = 9", "writer": 2, "computed_from": 0,
 }  # fmt: skip
-# The last three are for anything that Arrow or Python can hold.
-UNCHECKED = {"transaction", "keys", "value", "load_ipython_extension"}
+# All but the first two are for anything that Arrow or Python can hold.
+UNCHECKED = {"transaction", "load_ipython_extension", "keys", "value", "low", "high", "other"}
 LACKS = {("restore", "txn"), ("restore", "user_metadata")}  # It needs one of two.
 # What refuses an argument that is neither a flag nor a number: a check below, or Python itself.
 REFUSALS = (txlog.TxlogError, TypeError, AttributeError)
@@ -70,7 +70,7 @@ def finish(result: object, called: str) -> None:
 
 
 FACES = ("table", "alter", "optimize", "maintenance", "pins", "indexes", "scan", "fragment",
-         "merge", "changes", "diff", "transaction", "module")  # fmt: skip
+         "merge", "changes", "diff", "transaction", "module", "catalog", "expression")  # fmt: skip
 
 
 def calls_with_an_odd_value(face: object) -> Iterator[tuple[str, str, list[Any], dict[str, Any]]]:
@@ -112,6 +112,8 @@ def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_done(
             "diff": lambda: table.diff(0),
             "transaction": lambda: table.transaction().__enter__(),
             "module": lambda: txlog,
+            "catalog": lambda: txlog.Catalog(tmp_path / "lake.db"),
+            "expression": lambda: txlog.col("a"),
         }
         return faces.get(which, lambda: getattr(table, which))()
 

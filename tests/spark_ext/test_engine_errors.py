@@ -133,7 +133,7 @@ def _declare(path: Path, column: str, kind: str) -> None:
 
 
 # What the caller of a door gave in place of `data`.
-_ARGUMENTS = {"SQL": "text", "update": "set"}
+_ARGUMENTS = {"SQL": "text", "merge": "values", "update": "set", "write": "df"}
 _FAULTS: dict[str, tuple[str, str]] = {  # The field of the error, and the values of the row.
     "a constraint": ("small", "'a' k, 1L id, 500 x"),
     "null": ("id", "'a' k, cast(null as bigint) id, 5 x"),

@@ -135,6 +135,16 @@ def test_an_error_that_ends_the_database_ends_no_later_query(
     assert txlog.sql("SELECT a FROM t", tables, engine="duckdb").num_rows == 1
 
 
+def test_what_is_no_table_is_not_passed_over(flights: txlog.Table, engine: Any) -> None:
+    given: Any = {"flights": flights.uri}
+    with pytest.raises(txlog.InvalidTypeError, match="flights' is a str") as caught:
+        txlog.sql("SELECT * FROM flights", given, engine=engine)
+    assert caught.value.argument == "tables"
+    data = {"flights": flights.to_arrow()}
+    with pytest.raises(txlog.InvalidInputError, match="only a table has other versions"):
+        txlog.sql("SELECT * FROM flights VERSION AS OF 0", data, engine=engine)
+
+
 def test_the_engine_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(txlog.InvalidInputError, match="duckdb or polars"):
         txlog.sql("SELECT 1", engine="spark")  # type: ignore[arg-type]

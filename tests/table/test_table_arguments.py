@@ -1,38 +1,22 @@
 """Errors name arguments of the method that was called, and one fault is one class at each door."""
 
 import ast
-import inspect
-import typing
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import txlog
-import txlog.extend
-import txlog.spark_ext
-import txlog.testing
-import txlog.training
-from txlog.table.alter import TableAlter
-from txlog.table.indexes import TableIndexes
-from txlog.table.maintenance import TableMaintenance, TablePins
+from tests.callers import FACES, foreign_argument, functions, parameters_of
 from txlog.table.merge import TableMerger
-from txlog.table.optimize import TableOptimize
 
-NAMESPACES = (
-    TableAlter, TableIndexes, TableMaintenance, TableMerger, TableOptimize, TablePins,
-)  # fmt: skip
 HOME = Path(txlog.__file__).parent
-FACES: tuple[ModuleType, ...] = (
-    txlog, txlog.extend, txlog.training, txlog.spark_ext, txlog.testing
-)  # fmt: skip
 # Of other surfaces: options of Spark's reader, writer and streams, HTTP, gRPC, and environments.
 ELSEWHERE = {
-    "Idempotency-Key", "body", "checkpointLocation", "dataset_type", "readChangeFeed",
+    "Idempotency-Key", "body", "checkpointLocation", "dataChange", "dataset_type", "readChangeFeed",
     "skipChangeCommits", "startingTimestamp", "timeZone", "timestampAsOf", "txnVersion",
 }  # fmt: skip
 
@@ -52,47 +36,29 @@ def named() -> Iterator[tuple[str, str]]:
                     yield str(value.value), f"{path.relative_to(HOME)}:{value.lineno}"
 
 
-def parameters() -> set[str]:
-    """Return the names of the parameters of all that callers can call."""
-    found: set[str] = set()
-    seen: set[int] = set()
-
-    def walk(one: Any) -> None:
-        if id(one) in seen:
-            return
-        seen.add(id(one))
-        if inspect.isclass(one):
-            if one.__module__.startswith("txlog"):
-                with suppress(ValueError):  # It is written in C.
-                    found.update(inspect.signature(one).parameters)
-                for name in dir(one):
-                    if not name.startswith("_"):
-                        walk(inspect.getattr_static(one, name))
-            return
-        one = getattr(one, "__func__", None) or getattr(one, "fget", None) or one
-        one = getattr(one, "func", None) or one
-        if inspect.isfunction(one):
-            found.update(inspect.signature(one).parameters)
-            module = inspect.getmodule(one)
-            hints: dict[str, Any] = {}
-            with suppress(NameError, TypeError):  # A type is imported for checks only.
-                hints = typing.get_type_hints(one, vars(module))
-            walk(hints.get("return"))
-
-    for face in FACES:
-        for name in face.__all__:
-            walk(getattr(face, name))
-    for one in NAMESPACES:
-        walk(one)
-    return found
-
-
 def test_raise_sites_name_arguments_that_callers_have() -> None:
-    known = parameters() | ELSEWHERE
+    for face in FACES:
+        import_module(face)
+    known = {*ELSEWHERE}.union(*map(parameters_of, functions(FACES)))
     sites = list(named())
     assert len(sites) > 400
     assert [(name, place) for name, place in sites if name not in known] == []
     assert {name for name, _ in sites} >= ELSEWHERE - {"startingTimestamp"}
+
+
+def test_the_watch_of_all_tests_sees_a_foreign_argument() -> None:
+    for call in (
+        lambda: txlog.Table("memory://no/table", version=wrong(-1)),
+        lambda: txlog.Table.create(wrong(5), SCHEMA),
+        lambda: txlog.blob(wrong(5)),
+        lambda: txlog.col("x").cast("nothing"),
+    ):
+        with pytest.raises(txlog.InvalidInputError) as caught:
+            call()
+        error = caught.value
+        assert foreign_argument(error) is None
+        error.argument = "nothing"
+        assert "(argument='nothing')" in (foreign_argument(error) or "")
 
 
 SCHEMA = pa.schema(

@@ -216,24 +216,36 @@ def require_mappings(**mappings: object) -> None:
 
 # What code that many methods share calls an argument, and what these methods call it.
 _CALLED = {
+    "Idempotency-Key": ("txn",),
+    "allowed": ("sources",),
+    "catalog": ("database",),
     "column": ("columns", "names"),
     "columns": ("sort_by", "on", "cols", "constraints"),
+    "commit": ("wanted", "a", "b"),
     "data": ("source", "updates", "new_values", "set", "values", "constraints", "columns", "column",
-             "uri", "operation"),
+             "df", "uri", "operation"),
+    "df": ("source", "data"),
     "feature": ("drop", "add"),
     "features": ("properties",),
+    "from": ("a",),
+    "host": ("address",),
+    "keys": ("on",),
     "metadata": ("column", "columns", "schema", "data"),
-    "name": ("column", "columns", "version"),
+    "name": ("column", "columns", "version", "branch", "tableOrViewName", "identifier"),
     "partition_by": ("names",),
+    "path": ("tokens", "uri"),
     "predicate": ("on",),
     "properties": ("names",),
     "retention_hours": ("retentionHours",),
     "schema": ("data", "columns", "column"),
     "source": ("data",),
     "timestamp": ("start_timestamp", "end_timestamp"),
+    "to": ("b",),
     "updates": ("new_values", "set", "values", "source", "data"),
-    "uri": ("target", "table"),
+    "uri": ("target", "table", "location", "root"),
+    "values": ("texts",),
     "version": ("start_version", "end_version"),
+    "wanted": ("commit",),
     "where": ("predicate", "filter", "condition", "partitionFilter"),
 }  # fmt: skip
 
@@ -269,8 +281,11 @@ def rename_argument(
     if error.argument is not None and given.get(error.argument) is None:
         others = [one for one in _CALLED.get(error.argument, ()) if one in given]
         shown = [one for one in others if _shown(given[one]) in error.reason]
-        if shown:  # The longest: a short text may be there by chance.
-            error.argument = max(shown, key=lambda one: len(_shown(given[one])))
+        if shown:  # The longest: a short text may be there by chance. Or the last: "…, not 0".
+            texts = {one: _shown(given[one]) for one in shown}
+            error.argument = max(
+                shown, key=lambda one: (len(texts[one]), error.reason.rfind(texts[one]))
+            )
         elif others:
             error.argument = others[0]
 
@@ -288,7 +303,9 @@ def named_for_callers(cls: type, shown: str | None = None) -> None:
         What callers write before the method. Default: the name of the class.
     """
     for name in dir(cls):
-        method = getattr_static(cls, name)
+        static = getattr_static(cls, name)
+        is_static = isinstance(static, staticmethod | classmethod)
+        method = static.__func__ if is_static else static
         if not isfunction(method) or name.startswith("_"):
             continue
         if hasattr(method, _IN_WORDS):  # Of a base class: it is made anew for this one.
@@ -306,7 +323,7 @@ def named_for_callers(cls: type, shown: str | None = None) -> None:
         method.__qualname__ = f"{shown or cls.__name__}.{name}"
         in_words = in_callers_words(method)
         setattr(in_words, _IN_WORDS, True)
-        setattr(cls, name, in_words)
+        setattr(cls, name, type(static)(in_words) if is_static else in_words)
 
 
 _IN_WORDS = "_txlog_in_callers_words"

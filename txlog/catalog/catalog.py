@@ -23,7 +23,12 @@ from txlog.base.errors import (
     StoreError,
     TxlogError,
     UnsupportedFeatureError,
+    in_callers_words,
+    named_for_callers,
+    require_flags,
+    require_mappings,
     require_texts,
+    require_whole,
 )
 from txlog.base.texts import is_unicode, without_secrets
 from txlog.base.threads import Engine
@@ -116,6 +121,7 @@ class Catalog:
         """Return whether a subclass is for an address."""
         return False
 
+    @in_callers_words
     def __init__(
         self,
         database: str | os.PathLike[str],
@@ -132,6 +138,7 @@ class Catalog:
                 reason="only Unity Catalog has a token",
                 remedy="Omit it, or open uc://host/catalog",
             )
+        require_mappings(storage_options=storage_options)
         url = _url_of(database)
         self._database = CatalogDatabase(url)
         self._options = dict(storage_options or {})
@@ -388,6 +395,7 @@ class Catalog:
             A table could not be purged, and stays. All others were.
         """
         now_ms = max(REAL.now_ms(), self._database.last_moment().at_ms)  # Drops have its times.
+        require_flags(dry_run=dry_run)
         before = now_ms - _in_ms(retention_days, "retention_days")
         forgotten_ms = REAL.now_ms() - _in_ms(history_days, "history_days")
         rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
@@ -734,7 +742,7 @@ class Catalog:
         The function gets the transaction. It is called up to `attempts` times, so what it does
         besides must be repeatable.
         """
-        for attempt in range(attempts):
+        for attempt in range(require_whole("attempts", attempts, 1)):
             try:
                 with self.transaction(
                     txn=txn, user_metadata=user_metadata, isolation=isolation
@@ -746,7 +754,7 @@ class Catalog:
                 REAL.sleep_s(min(1.0, 0.01 * 2**attempt) * REAL.jitter())
             else:
                 return result
-        raise InvalidInputError(argument="attempts", reason=f"{attempts} is not a count of calls")
+        raise AssertionError("the last attempt returned or raised")
 
     # -------------------------------------------------------------------------------------------
 
@@ -1025,3 +1033,6 @@ def _as_arrow(rows: Sequence[TableRow], time: str, times: Sequence[int | None]) 
             time: pa.array(times, pa.timestamp("ms", "UTC")),
         }
     )
+
+
+named_for_callers(Catalog)

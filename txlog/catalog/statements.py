@@ -83,9 +83,13 @@ def run_statement(
         The tables that a query may name.
     """
     change = changed_by(statement)
-    if change is None:
-        return sql(statement, names)
-    return change.run(table(change.table), lambda query: sql(query, names))
+    try:
+        if change is None:
+            return sql(statement, names)
+        return change.run(table(change.table), lambda query: sql(query, names))
+    except InvalidInputError as error:
+        error.argument = "statement"  # Which argument it became, callers do not see.
+        raise
 
 
 def changed_by(statement: str) -> Statement | None:

@@ -22,6 +22,7 @@ from txlog.base.errors import (
     NotFoundError,
     TxlogError,
     UnsupportedFeatureError,
+    named_for_callers,
     require_texts,
 )
 from txlog.base.threads import Engine
@@ -476,3 +477,6 @@ def _opened(
 ) -> Catalog:
     """Open a catalog in another process, with the token of the environment."""
     return Catalog(location, storage_options=options, time_zone=time_zone, engine=engine)
+
+
+named_for_callers(UnityCatalog, "Catalog")

@@ -37,7 +37,6 @@ class Expression:
 
     def __bool__(self) -> NoReturn:
         raise InvalidInputError(
-            argument="where",
             reason="an expression is not a Python boolean",
             remedy="Combine expressions with & | ~ instead of and, or, not, and use between() "
             "for a chained comparison",
@@ -104,14 +103,20 @@ class Expression:
 
     def isin(self, values: Iterable[object]) -> In:
         """Return whether the value is one of `values`."""
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise _misfit("values", "a list", values)
         return In(self, tuple(_literal(value) for value in values))
 
     def like(self, pattern: str) -> Like:
         r"""Return whether a string matches: `%` means any characters, `_` means one character."""
+        if not isinstance(pattern, str):
+            raise _misfit("pattern", "text", pattern)
         return Like(self, pattern)
 
     def startswith(self, prefix: str) -> Like:
         """Return whether text begins with `prefix`."""
+        if not isinstance(prefix, str):
+            raise _misfit("prefix", "text", prefix)
         return Like(self, re.sub(r"([\\%_])", r"\\\1", prefix) + "%")
 
     def between(self, low: object, high: object) -> And:
@@ -120,7 +125,15 @@ class Expression:
 
     def cast(self, kind: str | DataType) -> Cast:
         """Return the value as another type, named as in SQL: `"int"`, `"decimal(10, 2)"`."""
+        if not isinstance(kind, str | DataType):
+            raise _misfit("kind", "the name of a type", kind)
         return Cast(self, _named_type(kind) if isinstance(kind, str) else kind)
+
+
+def _misfit(argument: str, expected: str, value: object) -> InvalidTypeError:
+    return InvalidTypeError(
+        argument=argument, reason=f"{expected} was expected, not {type(value).__name__}"
+    )
 
 
 def _named_type(text: str) -> DataType:

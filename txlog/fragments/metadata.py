@@ -152,7 +152,7 @@ def _add(body: Any) -> Add:
 
 def _bad(field_name: str | None, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        argument="fragments",
+        argument="data",
         field=field_name,
         reason=f"a fragment's metadata cannot be read: {reason}",
         remedy="Pass the result of FragmentMetadata.to_json unchanged",

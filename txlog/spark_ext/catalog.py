@@ -12,7 +12,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.base.errors import (
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+    in_callers_words,
+)
 from txlog.expressions.tree import Expression, quote_name, quote_text
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import FEATURE_PREFIX, split_features
@@ -242,6 +247,7 @@ def register_table(spark: SparkSession, name: str, uri: str) -> None:
         spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION {quote_text(uri)}")
 
 
+@in_callers_words
 def create_view(
     spark: SparkSession,
     name: str,

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txlog.base.errors import (
     InvalidInputError,
+    InvalidTypeError,
     NotFoundError,
     UnsupportedFeatureError,
     require_flags,
@@ -196,6 +197,10 @@ def _rename(reference: exp.Table, name: str) -> None:
     reference.set("this", exp.to_identifier(name))
 
 
+def _is_data(value: object) -> bool:
+    return isinstance(value, Table) or hasattr(value, "__arrow_c_stream__")
+
+
 def _relation(
     reference: exp.Table,
     tables: Mapping[str, Any],
@@ -211,8 +216,21 @@ def _relation(
         value = Table(value.uri, storage_options=value._context.store.options, **moment)
     if isinstance(value, Table):
         return value.to_pyarrow_dataset(use_index=use_index)
-    if hasattr(value, "__arrow_c_stream__") and not moment:
+    if _is_data(value):
+        if moment:
+            raise InvalidInputError(
+                argument="query",
+                reason=f"{'.'.join(parts)} is data, and only a table has other versions",
+                remedy="Omit the version, or pass the table",
+            )
         return pa.table(value)
+    if value is not None:
+        raise InvalidTypeError(
+            argument="tables",
+            reason=f"{'.'.join(parts)!r} is a {type(value).__name__}, which is no table and no "
+            "Arrow data",
+            remedy="Pass a txlog.Table or Arrow data, or write the path of a table in the query",
+        )
     path = "/".join(parts)
     is_whole = "://" in path or path.startswith(_SCHEMES) or not root
     uri = path if is_whole else f"{root.rstrip('/')}/{path}"
@@ -319,7 +337,9 @@ def _run_cell(shell: Any, line: str, cell: str | None = None) -> Any:
         if rest:
             raise UsageError(f"%%txlog takes -o NAME and --engine NAME, not {rest[0]!r}")
         options = dict(pairs)
-    found = sql(line if cell is None else cell, shell.user_ns, engine=options.get("--engine"))
+    # Other variables may have the names of folders.
+    data = {name: value for name, value in shell.user_ns.items() if _is_data(value)}
+    found = sql(line if cell is None else cell, data, engine=options.get("--engine"))
     frame = _as_frame(found)
     if "-o" not in options:
         return frame

@@ -18,6 +18,7 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
     clean_after,
+    in_callers_words,
     require_flags,
     require_texts,
     require_whole,
@@ -130,6 +131,7 @@ class Table(Handle, RowVerbs):
         The log is damaged. The error names the file.
     """
 
+    @in_callers_words
     def __init__(
         self,
         uri: str | os.PathLike[str],

@@ -11,7 +11,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
-from txlog.base.errors import InvalidInputError, InvalidTypeError, reason_of
+from txlog.base.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    in_callers_words,
+    reason_of,
+)
 from txlog.schema.arrow import VARIANT_EXTENSION, arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.variant.builder import encode_variant
@@ -138,6 +143,7 @@ def _require_iterable(argument: str, values: object) -> None:
         )
 
 
+@in_callers_words
 def variant_from_json(texts: Iterable[str | None] | pa.Array) -> pa.ExtensionArray:
     """Return a column of variants, parsed from JSON texts; None is a null row.
 

@@ -75,7 +75,7 @@ def test_a_user_that_is_no_name_is_refused_wherever_it_is_given(tmp_path: Path, 
         Datasets(tmp_path, user=wrong)
     with pytest.raises(InvalidInputError, match="user"):
         Datasets(tmp_path).acting_as(wrong)
-    with pytest.raises(InvalidInputError, match="user"):
+    with pytest.raises(InvalidInputError, match="argument='name'"):
         token_entry(wrong, "secret", "read")
 
 

@@ -255,7 +255,7 @@ def test_a_state_belongs_to_its_windows(tmp_path: Path) -> None:
         ({"windows": {"max_gap": float("nan")}}, "max_gap", "from 0 was expected, not nan"),
         ({"windows": {"max_gap": -1}}, "max_gap", "from 0 was expected, not -1"),
         ({"windows": {"max_gap": "x"}}, "max_gap", "from 0 was expected, not 'x'"),
-        ({"windows": {"by": 5}}, "windows", "by and order were expected to name columns"),
+        ({"windows": {"by": 5}}, "by", "names of columns were expected"),
         ({"windows": {"by": "l"}}, "windows", "names no series"),
         ({"windows": {"stride": True}}, "stride", "a whole number from 1"),
     ],

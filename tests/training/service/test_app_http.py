@@ -105,6 +105,25 @@ def test_problems(catalog: Datasets) -> None:
         assert problem["title"]
 
 
+def test_problems_name_what_the_request_has(catalog: Datasets) -> None:
+    client = within(create_app(catalog))
+    for method, path, body, argument in (
+        ("GET", "intents/commits/0", None, "commit"),
+        ("GET", "intents/diff?from=0&to=1", None, "from"),
+        ("GET", "intents/diff?from=1&to=0", None, "to"),
+        ("GET", "intents/diff?to=1", None, "from"),
+        ("POST", "intents/commits", {"source": "x.csv", "tags": {"": "v"}}, "tags"),
+        ("POST", "intents/commits", {"source": "x.csv", "replace": -1}, "replace"),
+        ("POST", "intents/training-sets", {"form": "nothing"}, "form"),
+        ("POST", "intents/training-sets", {"where": "nothing ="}, "where"),
+        ("PUT", "intents/access", {"owner": " "}, "owner"),
+        ("PUT", "intents/access", {"readers": [" "]}, "readers"),
+    ):
+        answer = client.request(method, f"/v1/datasets/{path}", json=body)
+        assert answer.status_code == 422, (path, answer.text)
+        assert answer.json()["fields"].get("argument") == argument, answer.text
+
+
 @pytest.mark.spec("DST-65")
 def test_bodies_are_json_and_small(catalog: Datasets) -> None:
     client = within(create_app(catalog))

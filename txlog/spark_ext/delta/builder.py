@@ -226,9 +226,13 @@ class DeltaTableBuilder(Generic[Handle]):
         UnsupportedFeatureError
             txlog cannot write such a table, or the folder of the schema is not on a local disk.
         """
-        with as_errors_of_spark():
-            location = self._place()
-            made = self._made(location)
+        try:
+            with as_errors_of_spark():
+                location = self._place()
+                made = self._made(location)
+        except InvalidInputError as error:
+            error.argument = _WORDS.get(error.argument or "", error.argument)
+            raise
         self._register(made.uri)
         return self._handle(self._spark, table(self._spark, location, None, None, self._options))
 
@@ -396,6 +400,18 @@ class DeltaTableBuilder(Generic[Handle]):
                 remedy="Choose another name, or drop this name from the catalog; its files remain",
             )
         return _without_other_files(self._location)
+
+
+# What `Table.create` calls the arguments of the builder's methods.
+_WORDS = {
+    "cluster_by": "cols",
+    "description": "comment",
+    "name": "identifier",
+    "partition_by": "cols",
+    "properties": "value",
+    "schema": "cols",
+    "uri": "location",
+}
 
 
 def _require_same(path: str, location: str) -> None:

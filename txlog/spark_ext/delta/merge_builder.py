@@ -152,7 +152,14 @@ class DeltaMergeBuilder:
         try:
             outcome = self._run(self._clauses, self._merges_schema, txn, (on_error, quarantine))
         except InvalidInputError as error:
-            words = {"updates": self._assigning(error.field), "predicate": "condition"}
+            assigning = self._assigning(error.field)
+            has_values = any(clause.updates for clause in self._clauses)
+            words = {
+                "data": assigning if has_values else "source",
+                "predicate": "condition",
+                "updates": assigning,
+                "where": "condition",
+            }
             error.argument = words.get(error.argument or "", error.argument)
             raise
         counts = {name: outcome.metrics.get(metric, 0) for name, metric in _METRICS.items()}
@@ -165,7 +172,9 @@ class DeltaMergeBuilder:
         for clause in self._clauses:
             if any(name == column.lower() for column in clause.updates or ()):
                 return "values" if clause.action == "insert" else "set"
-        return "set"
+        # It is that of a constraint, for example.
+        actions = {clause.action for clause in self._clauses if clause.updates}
+        return "values" if actions == {"insert"} else "set"
 
 
 named_for_callers(DeltaMergeBuilder)

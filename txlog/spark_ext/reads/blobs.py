@@ -12,7 +12,10 @@ from pyspark.sql.types import BinaryType, StructField
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.arrow import arrow_array, pc
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import (
+    InvalidInputError,
+    in_callers_words,
+)
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import require_shared
 from txlog.scan.blobs import Packs, blobs_of
@@ -66,6 +69,7 @@ def _in_parts(batch: pa.RecordBatch, place: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start)
 
 
+@in_callers_words
 def read_blobs(
     df: DataFrame,
     column: str,

@@ -15,7 +15,10 @@ import pyarrow as pa
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.arrow import arrow_array
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import (
+    InvalidInputError,
+    in_callers_words,
+)
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import require_shared
 from txlog.expressions.tree import quote_name
@@ -98,6 +101,7 @@ def _joined(asked: _Asked, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
             yield pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *asked.columns])
 
 
+@in_callers_words
 def lookup_join(
     df: DataFrame,
     uri: str | os.PathLike[str],
@@ -176,6 +180,7 @@ def lookup_join(
     return _mapped(df, table, asked)
 
 
+@in_callers_words
 def lookup(
     spark: SparkSession,
     uri: str | os.PathLike[str],

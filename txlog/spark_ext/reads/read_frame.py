@@ -13,7 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from txlog.base.errors import InvalidInputError, UnsupportedFeatureError, require_flags
+from txlog.base.errors import (
+    InvalidInputError,
+    UnsupportedFeatureError,
+    in_callers_words,
+    require_flags,
+)
 from txlog.base.thresholds import Threshold
 from txlog.base.uris import scheme_of
 from txlog.commit.context import Context, require_shared
@@ -55,6 +60,7 @@ IGNORES_MANIFESTS = "spark.sql.streaming.fileStreamSink.ignoreMetadata"  # Spark
 MAX_VECTOR_BYTES: Threshold = 256 * 1024 * 1024  # Of vectors that are sent to each executor.
 
 
+@in_callers_words
 def read(
     spark: SparkSession,
     uri: str,

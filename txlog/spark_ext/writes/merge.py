@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import (
+    InvalidInputError,
+    in_callers_words,
+)
 from txlog.base.frames import is_frame
 from txlog.commit.operation import Operation
 from txlog.data_files.assignments import require_apart, target_field
@@ -691,6 +694,7 @@ class SparkTable(Table):
             return self._run(operation, recorded, user_metadata)
 
 
+@in_callers_words
 def table(
     spark: SparkSession,
     uri: str | os.PathLike[str],

@@ -36,6 +36,7 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     SchemaMismatchError,
+    in_callers_words,
     require_mappings,
     require_texts,
 )
@@ -89,6 +90,7 @@ _ANSWER = "answer binary"
 Typed = tuple["Column", DataType]
 
 
+@in_callers_words
 def write(
     df: DataFrame,
     uri: str | os.PathLike[str],

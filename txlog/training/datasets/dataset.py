@@ -12,6 +12,7 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
+    named_for_callers,
     require_mappings,
     require_texts,
     require_whole,
@@ -131,7 +132,7 @@ class Dataset:
         who = self._home.who
         command = Share(
             self.dataset_id,
-            None if owner is None else require_user(owner),
+            None if owner is None else require_user(owner, "owner"),
             readers if isinstance(readers, Unchanged) else require_users("readers", readers),
             writers if isinstance(writers, Unchanged) else require_users("writers", writers),
             only=who.user if who.is_limited else None,
@@ -727,3 +728,6 @@ def _damaged(table: Table, reason: str) -> DataFileError:
         reason=reason,
         remedy="If its rows were changed by hand, restore the table to an earlier version",
     )
+
+
+named_for_callers(Dataset)

@@ -8,7 +8,13 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from txlog.base.errors import require_flags, require_texts, require_whole
+from txlog.base.errors import (
+    in_callers_words,
+    named_for_callers,
+    require_flags,
+    require_texts,
+    require_whole,
+)
 from txlog.base.moments import require_duration
 from txlog.base.texts import without_secrets
 from txlog.base.threads import Engine, map_ahead
@@ -75,6 +81,7 @@ class Datasets:
     >>> intents.update("in/002.csv", "More", tags={"category": "training set"})  # doctest: +SKIP
     """
 
+    @in_callers_words
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -415,3 +422,6 @@ class Datasets:
             if job is not None:
                 submit(job, home.ledger, home.runner, home.engine)
         return len(waiting)
+
+
+named_for_callers(Datasets)

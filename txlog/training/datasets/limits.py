@@ -108,7 +108,7 @@ class Limits:
         return dict(tags)
 
 
-def require_user(user: object) -> str:
+def require_user(user: object, argument: str = "user") -> str:
     """Return the name of a user: text such as `ann`, `ann@x.org`, `DOM\\ann` or `team/ann`.
 
     Raises
@@ -120,7 +120,7 @@ def require_user(user: object) -> str:
     """
     if not isinstance(user, str):
         raise InvalidTypeError(
-            argument="user", reason=f"text was expected, not {type(user).__name__}"
+            argument=argument, reason=f"text was expected, not {type(user).__name__}"
         )
     wrong = None
     if not user.strip():
@@ -130,7 +130,7 @@ def require_user(user: object) -> str:
     elif len(user) > _USER_LETTERS:
         wrong = f"has {len(user)} characters, {_USER_LETTERS} are allowed"
     if wrong is not None:
-        raise InvalidInputError(argument="user", reason=f"the name {user[:100]!r} {wrong}")
+        raise InvalidInputError(argument=argument, reason=f"the name {user[:100]!r} {wrong}")
     return user
 
 
@@ -152,7 +152,7 @@ def require_users(argument: str, users: object) -> tuple[str, ...] | None:
             reason=f"a list of names was expected, not {type(users).__name__}",
             remedy="Give a list of texts",
         )
-    found = tuple(sorted({require_user(one) for one in users}))
+    found = tuple(sorted({require_user(one, argument) for one in users}))
     if len(found) > _USERS:
         raise InvalidInputError(
             argument=argument, reason=f"{len(found)} names were given, {_USERS} are allowed"

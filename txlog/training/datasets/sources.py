@@ -158,7 +158,7 @@ class Sources:
         for name in self.allowed or {}:
             if wrong := fault_of_step(name, Limits().name_bytes):
                 raise InvalidInputError(
-                    argument="sources", reason=f"the name {name[:100]!r} of a place {wrong}"
+                    argument="allowed", reason=f"the name {name[:100]!r} of a place {wrong}"
                 )
 
     def open(self, source: str | os.PathLike[str], limits: Limits) -> Source:

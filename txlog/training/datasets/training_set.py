@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
+    named_for_callers,
     require_mappings,
     require_texts,
 )
@@ -400,3 +401,6 @@ def with_where(
         # As one text, it has no comments and its parentheses are in pairs.
         texts.insert(0, f"({to_sql(required_expression(where, argument='where'))})")
     return {**given, WHERE: " AND ".join(texts)}
+
+
+named_for_callers(TrainingSet)

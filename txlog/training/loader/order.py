@@ -75,7 +75,7 @@ class Shuffle:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise InvalidInputError(
-                    argument=f"shuffle.{name}",
+                    argument=name,
                     reason=f"a whole number from {least} to {most} was expected, not {value!r}",
                 )
 

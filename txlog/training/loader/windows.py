@@ -65,11 +65,12 @@ class Windows:
                     reason=f"a whole number from 1 was expected, not {value!r}",
                 )
         names = (self.by,) if isinstance(self.by, str) else self.by or ()
-        if not isinstance(names, list | tuple) or not all(
-            isinstance(name, str) for name in (*names, self.order)
-        ):
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise InvalidTypeError(argument="by", reason="names of columns were expected")
+        if not isinstance(self.order, str):
             raise InvalidTypeError(
-                argument="windows", reason="by and order were expected to name columns"
+                argument="order",
+                reason=f"the name of a column was expected, not {type(self.order).__name__}",
             )
         gap = self.max_gap
         if isinstance(gap, timedelta):

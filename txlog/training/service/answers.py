@@ -12,6 +12,7 @@ from anyio import CancelScope, fail_after
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
@@ -41,9 +42,23 @@ async def on_error(request: Request, error: Exception) -> Response:
     """Respond with an error of txlog."""
     assert isinstance(error, TxlogError)
     problem = problem_of(error)
+    if (argument := problem["fields"].get("argument")) is not None:
+        problem["fields"]["argument"] = _in_request(argument, request)
     if problem["status"] >= 500:
         _LOG.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
     return _answer(problem)
+
+
+def _in_request(argument: str, request: Request) -> str:
+    """Return what requests call an argument of Python: by the names in the address, for example."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute):
+        return argument
+    of = route.dependant
+    written = {one.name: one.alias for one in (*of.path_params, *of.query_params)}
+    if argument == "wanted":  # A commit, as `Dataset.commit` calls it.
+        argument = "commit"
+    return written.get(argument, argument)
 
 
 async def on_invalid(_: Request, error: Exception) -> Response:

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from txlog.base.effects import REAL
-from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, in_callers_words
 from txlog.base.texts import number_or_name
 from txlog.base.version import __version__
 from txlog.training.datasets.access import AccessError
@@ -87,6 +87,7 @@ DatasetPath = Annotated[str, Path(description="A number or a name.")]
 CommitPath = Annotated[str, Path(description="A number, or a name that it was given.")]
 
 
+@in_callers_words
 def create_app(
     datasets: Datasets,
     authenticator: Authenticator | None = None,

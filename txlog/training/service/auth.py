@@ -253,7 +253,7 @@ def require_guarded(
         )
     if authenticator is not None and datasets.sources.allowed is None:
         raise InvalidInputError(
-            argument="sources",
+            argument="datasets",
             reason="with tokens the folder needs a list of the places of sources",
             remedy="Pass one: Datasets(root, sources={...}), or --source NAME=PLACE",
         )
@@ -333,7 +333,10 @@ class TokenFile:
                 state = self._path.stat()
                 mark = (state.st_mtime_ns, state.st_size)
                 if self._read is None or self._read[0] != mark:
-                    self._read = mark, parse_tokens(self._path.read_bytes(), str(self._path))
+                    self._read = (
+                        mark,
+                        parse_tokens(self._path.read_bytes(), str(self._path), argument="path"),
+                    )
         except TxlogError as error:
             if self._read is None:
                 raise
@@ -355,14 +358,14 @@ def token_entry(
     name: str, token: str, right: str, datasets: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Return the entry of a token for the file. Pure; errors as for `parse_tokens`."""
-    require_user(name)  # JSON cannot store half a character.
+    require_user(name, "name")  # JSON cannot store half a character.
     entry = {"name": name, "sha256": digest_of(token), "right": right}
     whole = entry | ({"datasets": [*datasets]} if datasets else {})
     parse_tokens(orjson.dumps({"tokens": [whole]}), "the entry")
     return whole
 
 
-def parse_tokens(text: bytes, path: str) -> dict[str, Principal]:
+def parse_tokens(text: bytes, path: str, argument: str | None = None) -> dict[str, Principal]:
     """Return principals by the digests of their tokens. Pure.
 
     Raises
@@ -372,7 +375,7 @@ def parse_tokens(text: bytes, path: str) -> dict[str, Principal]:
     """
 
     def wrong(reason: str) -> InvalidInputError:
-        return InvalidInputError(argument="tokens", reason=f"{path}: {reason}")
+        return InvalidInputError(argument=argument, reason=f"{path}: {reason}")
 
     try:
         entries = orjson.loads(text)["tokens"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from txlog.base.arrow import pq, table_of_rows
-from txlog.base.errors import NotFoundError, UnsupportedFeatureError
+from txlog.base.errors import NotFoundError, UnsupportedFeatureError, named_for_callers
 from txlog.base.moments import require_duration
 from txlog.base.thresholds import Threshold
 from txlog.training.datasets.access import UNCHANGED, Unchanged
@@ -502,3 +502,5 @@ def _set_of(model: TrainingSetModel, connection: Connection) -> RemoteTrainingSe
 
 check_arguments(RemoteDatasets)
 check_arguments(RemoteDataset)
+named_for_callers(RemoteDatasets)
+named_for_callers(RemoteDataset)

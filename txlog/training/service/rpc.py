@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from txlog.base.errors import InvalidInputError, TxlogError
+from txlog.base.errors import InvalidInputError, TxlogError, in_callers_words
 from txlog.base.moments import moment_text
 from txlog.base.texts import number_or_name
 from txlog.training.datasets.dataset import Dataset
@@ -31,6 +31,7 @@ _THREADS = 16
 _LOG = logging.getLogger("txlog.serve")
 
 
+@in_callers_words
 def create_server(
     datasets: Datasets, authenticator: Authenticator | None = None, *, address: str
 ) -> tuple[grpc.Server, int]:

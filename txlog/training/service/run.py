@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, in_callers_words
 from txlog.training.datasets.folder import Datasets
 from txlog.training.service.auth import Authenticator, TokenFile, require_guarded
 from txlog.training.service.extra import needing
@@ -19,6 +19,7 @@ HTTP_PORT, GRPC_PORT = 6000, 51001
 _LOG = logging.getLogger("txlog.serve")
 
 
+@in_callers_words
 def serve(
     datasets: Datasets,
     *,

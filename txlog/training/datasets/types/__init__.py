@@ -125,7 +125,7 @@ def _register(kind: DatasetType, *, replace: bool) -> None:
     ]
     if isinstance(kind, type) or missing:
         raise InvalidTypeError(
-            argument="type",
+            argument="kind",
             reason=f"{kind!r} is not a type of data sets: "
             + (f"it has no {', '.join(missing)}" if missing else "it is a class"),
             remedy="Pass an object with the members of txlog.training.DatasetType",
@@ -134,12 +134,12 @@ def _register(kind: DatasetType, *, replace: bool) -> None:
     for name in names:
         if not name.replace("_", "").isalnum() or name != name.upper() or not name.isascii():
             raise InvalidInputError(
-                argument="type",
+                argument="kind",
                 reason=f"a name of capitals, digits and _ was expected, not {name!r}",
             )
     if type(kind.version) is not int or kind.version < 1:
         raise InvalidInputError(
-            argument="type", reason=f"a version from 1 was expected, not {kind.version!r}"
+            argument="kind", reason=f"a version from 1 was expected, not {kind.version!r}"
         )
     with _LOCK:
         taken = [name for name in names if name in _known and _known[name].name != kind.name]
