@@ -248,6 +248,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 class TestOpenTelemetry:
+    @pytest.mark.slow
     def test_each_operation_is_a_span(self, watched: dict[str, Any]) -> None:
         names = [span["name"] for span in watched["spans"]]
         assert names == [

@@ -88,6 +88,7 @@ def test_a_name_belongs_to_one_table_in_any_case(
     assert len(list(Path(catalog.location).iterdir())) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["", ".", "a.", ".a", "a..b", "a/b", "_a", "a._b", "..", "a\nb", " a", "a" * 500, 'a"b']
 )
@@ -139,6 +140,7 @@ def test_the_files_of_a_registered_table_are_not_purged(catalog: Catalog, tmp_pa
     assert content(catalog.register("mine", tmp_path / "mine")) == [(1, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("managed", [False, "writes", "all"])
 @pytest.mark.spec("CAT-3")
 def test_every_kind_of_table_has_all_verbs(catalog: Catalog, managed: Any) -> None:
@@ -287,6 +289,7 @@ def test_a_catalog_keeps_its_location(catalog: Catalog, tmp_path: Path) -> None:
         Catalog("sqlite://")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["a?b", "a#b", "a%20b", "a%3Fb", "a b+c&d=e;f", "über", "a@b:c", "?mode=ro"]
 )

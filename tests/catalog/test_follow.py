@@ -41,6 +41,7 @@ def test_changes_come_in_the_order_of_the_catalog(catalog: Catalog, make: Make) 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-13")
 def test_tables_have_the_names_that_they_had_at_a_time(catalog: Catalog, make: Make) -> None:
     """Two tables change their names, and one of them is dropped; a third one takes its name."""
@@ -94,6 +95,7 @@ class Clocks(Effects):
         return super().now_ms() + self.ahead_ms
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-13")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_clocks_of_machines_take_no_change_from_followers(
@@ -231,6 +233,7 @@ def beginning(catalog: Catalog) -> str:
     return json.dumps({"format": 1, "catalog": catalog.id, "after": 0, "at": 0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("managed", ["writes", "all"])
 @pytest.mark.parametrize("then", ["released", "managed", "dropped"])
 @pytest.mark.spec("CAT-13")

@@ -221,6 +221,7 @@ ACTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-5", "CAT-6")
 @given(acts=ACTS, cut=st.integers(0, 5), order=st.permutations(NAMES))
 @settings(max_examples=examples(40))

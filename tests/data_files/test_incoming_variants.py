@@ -152,6 +152,7 @@ def test_spark_reads_nested_ones(spark: Any, tmp_path: Path) -> None:
     assert tuple(found) == ('{"a":1}', "[2]", '"x"', True, "true")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_reads_them(spark: Any, tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path, SCHEMA)

@@ -63,6 +63,7 @@ def test_two_engines_find_the_same(pattern: str, texts: list[str]) -> None:
         assert [one and one["whole"] for one in first] == [one and one[0] for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_java_finds_the_same(spark: "SparkSession") -> None:
     from hypothesis import HealthCheck, Phase

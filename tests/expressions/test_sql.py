@@ -48,6 +48,7 @@ def test_words_of_sql_may_be_names(word: str) -> None:
         assert rows_where(to_sql(parse_sql(condition)), table) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_takes_the_same_words_for_names(spark: "SparkSession") -> None:
     columns = ", ".join(f"0 AS `{word}`" for word in WORDS)

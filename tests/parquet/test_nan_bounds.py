@@ -151,6 +151,7 @@ def test_single_pages_are_found_by_the_new_footer(tmp_path: Path) -> None:
     assert table.doctor(sample=None).findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_finds_nan_in_files(spark: "SparkSession", tmp_path: Path) -> None:
     txlog.write(tmp_path / "t", ROWS)

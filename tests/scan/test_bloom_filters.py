@@ -178,6 +178,7 @@ def test_a_damaged_filter_is_ignored_with_a_warning(tmp_path: Path) -> None:
             assert found["n"].to_pylist() == [345]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("FRG-45")
 def test_filters_of_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,7 @@ def filters(draw: st.DrawFn) -> pc.Expression:
     return left & right if kind == "and" else left | right
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(condition=filters(), name=st.sampled_from(["whole", "deleted"]), data=st.data())
 def test_filters_keep_what_they_keep_of_all_rows(

@@ -132,6 +132,7 @@ def _uris(table: txlog.Table) -> dict[int, str]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(
     st.lists(st.lists(one_filter(), min_size=1, max_size=3), min_size=1, max_size=2),

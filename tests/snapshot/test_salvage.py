@@ -209,6 +209,7 @@ def held_to(case: Damaged) -> None:
         follow(case, last)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("REC-11")
 @given(case=cases, compacted=st.booleans())
 @example(case=("two", {4: "torn"}, frozenset()), compacted=False)

@@ -32,6 +32,7 @@ def run(spark: "SparkSession", table: txlog.Table) -> Iterator[Run]:
         spark.sql(f"DROP TABLE {row.tableName}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -118,6 +119,7 @@ def test_a_definition_repeats_a_type_without_its_metadata(
     assert table.refresh().version == version
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -105,6 +105,7 @@ def test_each_door_keeps_the_bytes(door: str, spark: Any, table: txlog.Table) ->
     assert {row.id: row.b and bytes(row.b) for row in rows} == expected
 
 
+@pytest.mark.slow
 def test_executors_read_only_what_is_left(spark: Any, table: txlog.Table, tmp_path: Path) -> None:
     table.append(pa.table({"id": [9], "b": [b"lost" * 9]}))
     (pack,) = {*(tmp_path / "t" / "_blobs").iterdir()} - {

@@ -119,6 +119,7 @@ def test_names_in_another_case(run: Run) -> None:
         assert run(f"{text} THEN UPDATE SET T.S = X.S, ID = X.Q") == [(2, "b"), (3, "c"), (5, "z")]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_builders_see_one_side_too(spark: "SparkSession", tmp_path: Path) -> None:
     uri = str(tmp_path / "t")

@@ -58,6 +58,7 @@ def test_a_table_at_a_path_gets_a_name(run: Run, spark: "SparkSession", place: P
     assert not spark.catalog.tableExists("defined_c")
 
 
+@pytest.mark.slow
 def test_tables_are_replaced(run: Run, place: Path) -> None:
     run(f"CREATE TABLE defined_a USING delta LOCATION '{place}'")
     run("REPLACE TABLE defined_a USING delta AS SELECT 3 AS x")
@@ -207,6 +208,7 @@ def test_a_table_that_changes_meanwhile_is_not_replaced(
     assert {path.name for path in place.rglob("*.parquet")} == live
 
 
+@pytest.mark.slow
 def test_a_new_schema_of_a_frame_keeps_what_the_table_says_of_itself(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

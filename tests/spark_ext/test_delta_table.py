@@ -229,6 +229,7 @@ def test_history_is_what_the_log_says(table: DeltaTable) -> None:
     assert [row.version for row in table.history(2).collect()] == [last, last - 1]
 
 
+@pytest.mark.slow
 def test_detail_is_what_the_table_is(spark: "SparkSession", table: DeltaTable) -> None:
     frame = table.detail()
     assert frame.columns == [
@@ -379,6 +380,7 @@ def test_vacuum(spark: "SparkSession", tmp_path: Path) -> None:
     assert txlog.Table(tmp_path / "t").to_arrow()["x"].to_pylist() == [3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [None, "p STRING, q BIGINT"])
 def test_parquet_files_are_converted(
     spark: "SparkSession", tmp_path: Path, given: str | None

@@ -44,6 +44,7 @@ def name(spark: "SparkSession") -> Iterator[str]:
     shutil.rmtree(warehouse_of(spark) / "named", ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_a_table_column_by_column(spark: "SparkSession", tmp_path: Path, name: str) -> None:
     from pyspark.sql import types as kinds
 

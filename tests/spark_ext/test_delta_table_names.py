@@ -25,6 +25,7 @@ def table(spark: "SparkSession", tmp_path: Path) -> DeltaTable:
     return DeltaTable.forPath(spark, made.uri)
 
 
+@pytest.mark.slow
 def test_a_clone_gets_a_name_or_a_path(
     spark: "SparkSession", table: DeltaTable, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_stores_and_catalogs_that_nobody_knows_are_named(
         DeltaTable.forName(spark, "nowhere.t")
 
 
+@pytest.mark.slow
 def test_writers_that_know_no_path_name_the_function(
     spark: "SparkSession", table: DeltaTable
 ) -> None:

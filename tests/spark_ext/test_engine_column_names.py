@@ -96,6 +96,7 @@ def test_changes_and_streams_have_fields_of_structs(spark: "SparkSession", tmp_p
     assert set(map(tuple, seen)) == {(2, 5), (None, 6), (None, 7)}
 
 
+@pytest.mark.slow
 def test_look_ups_by_odd_names(spark: "SparkSession", table: txlog.Table) -> None:
     found = spark_ext.lookup(
         spark, table.uri, [9, 11], on="Q`R", columns=["x.y", "q`R", "_key"], missing="null"

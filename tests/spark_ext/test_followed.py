@@ -413,6 +413,7 @@ def test_rows_that_spark_keeps_are_merged_as_they_are_or_not_at_all(
     assert content(place) == before
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30", "SPK-27")
 def test_kept_rows_that_depend_on_the_order_of_tasks_delete_no_other_row(
     keeping: SparkSession, place: Path
@@ -432,6 +433,7 @@ def test_kept_rows_that_depend_on_the_order_of_tasks_delete_no_other_row(
     assert len(set(content(place)) - set(before)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30", "SPK-27")
 def test_kept_rows_of_an_unknown_version_are_a_conflict(keeping: SparkSession, place: Path) -> None:
     frame = read_format(keeping, place).cache()
@@ -443,6 +445,7 @@ def test_kept_rows_of_an_unknown_version_are_a_conflict(keeping: SparkSession, p
     merged(frame, place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_version_that_the_caller_chose_stays(
     spark: SparkSession, place: Path, version: int

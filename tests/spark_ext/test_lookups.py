@@ -45,6 +45,7 @@ def rows_of(frame: "DataFrame") -> list[tuple[Any, ...]]:
     return sorted(map(tuple, frame.collect()), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-1")
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_join_is_sparks_own(spark: "SparkSession", tables: dict[str, str], how: Any) -> None:
@@ -145,6 +146,7 @@ def test_building_on_executors(spark: "SparkSession", tmp_path: Path) -> None:
     assert txlog.Table(tmp_path).lookup_counts([5, 39, 40]).to_pylist() == [2, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-12")
 def test_what_spark_writes_is_indexed(spark: "SparkSession", tmp_path: Path) -> None:
     """Each task brings the runs of its files, with pages as the table wants them."""
@@ -167,6 +169,7 @@ def test_what_spark_writes_is_indexed(spark: "SparkSession", tmp_path: Path) -> 
     assert sorted(rows_of(own)) == [(7, "v1"), (14, "v2")]
 
 
+@pytest.mark.slow
 def test_on_spark_connect(remote: Callable[..., Any], tables: dict[str, str]) -> None:
     def work(spark: Any, tables: dict[str, str]) -> Any:
         from txlog import spark_ext

@@ -187,6 +187,7 @@ def test_a_merge_by_delta_sparks_names(spark: "SparkSession", table: DeltaTable)
     assert rows[1] == {"id": 1, "x": 0.25, "st": {"a": None, "b": "t"}}
 
 
+@pytest.mark.slow
 def test_an_update_by_delta_sparks_names(table: DeltaTable) -> None:
     from pyspark.sql import functions as fn
 
@@ -201,6 +202,7 @@ def test_an_update_by_delta_sparks_names(table: DeltaTable) -> None:
     assert entry["operationMetrics"]["numUpdatedRows"] == "3"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-24")
 def test_schema_evolution(spark: "SparkSession", table: DeltaTable) -> None:
     source = spark.sql(
@@ -242,6 +244,7 @@ def test_a_setting_of_the_session_evolves_schemas(spark: "SparkSession", table: 
     assert by_id(table)[100] == {**row, "y": "new"}
 
 
+@pytest.mark.slow
 def test_constraints_defaults_and_generated_columns(spark: "SparkSession", tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("double", pa.int64()), ("x", pa.int32())])
     made = txlog.Table.create(tmp_path / "t", schema, generated={"double": "id * 2"})

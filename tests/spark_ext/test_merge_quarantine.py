@@ -220,6 +220,7 @@ def test_what_only_spark_can_cast_goes_to_the_quarantine_where_it_cannot(
     assert found[0]["reason"] == "column n is string, and the value does not fit integer"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-28")
 def test_a_row_of_which_spark_cannot_compute_a_value_goes_to_the_quarantine(
     joined: "SparkSession", tmp_path: Path

@@ -37,6 +37,7 @@ def ids(frame: Any) -> list[int]:
     return sorted(row["id"] for row in frame.collect())
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-18")
 def test_every_door_knows_the_names(catalog: Catalog, spark: Any) -> None:
     assert ids(spark_ext.read(spark, "Sales.Orders", where="id = 1")) == [1]

@@ -167,6 +167,7 @@ def test_no_row_of_another_writer_is_lost(
         assert found == "conflict"  # The data source reads the latest version.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reading", "writing"),
     [(read_frame, by_format), *((read_format, writing) for writing in FORMATS[1:])],

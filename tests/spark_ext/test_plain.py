@@ -51,6 +51,7 @@ def test_other_errors_are_left_alone() -> None:
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_shows_it_first(spark: SparkSession, tmp_path: Path) -> None:
     uri = txlog.write(tmp_path / "t", pa.table({"id": [1, 2]})).uri

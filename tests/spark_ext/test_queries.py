@@ -60,6 +60,7 @@ def run(spark: "SparkSession", table: txlog.Table) -> Iterator[Run]:
         spark.sql(f"DROP TABLE {row.tableName}")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("query", "count"),
@@ -106,6 +107,7 @@ def test_changes_after_with_and_from(run: Run, table: txlog.Table) -> None:
     assert table.refresh().version == version
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_changes_of_versions_in_a_query(run: Run, table: txlog.Table) -> None:
     table.update({"s": "'q'"}, where="id = 2")
@@ -153,6 +155,7 @@ def test_statements_of_spark_read_tables(run: Run, spark: "SparkSession") -> Non
     spark.sql("DROP VIEW queried_w")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_rows_change_through_a_view(
     run: Run, spark: "SparkSession", table: txlog.Table, tmp_path: Path
@@ -241,6 +244,7 @@ def test_views_of_the_catalog_show_the_latest_rows(
         spark.sql("DROP VIEW queried_w")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_view_gets_another_query(run: Run, spark: "SparkSession", table: txlog.Table) -> None:
     run("CREATE VIEW queried_v AS SELECT id FROM queried_t")

@@ -251,6 +251,7 @@ def test_only_files_with_deletions_are_looked_up(spark: SparkSession, flights: t
     assert untouched.count() == 4000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", [[], ["part"]])
 @pytest.mark.parametrize("columns", [None, ["id", "_rowaddr"], ["_fragid", "part"]], ids=str)
 def test_some_files_with_deletions_and_some_without(

@@ -116,6 +116,7 @@ def test_an_executor_that_is_lost_for_good_is_a_clear_error(
         spark_ext.read(spark, path, where="n > 3")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-30")
 def test_over_spark_connect(remote: Callable[..., Any], path: str) -> None:
     def work(spark: "SparkSession", path: str) -> tuple[list[int], int]:

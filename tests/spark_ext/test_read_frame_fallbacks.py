@@ -225,6 +225,7 @@ def test_for_each_reason_the_rows_are_those_of_a_scan(
             assert frame.columns == expected.column_names
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-7")
 def test_reads_by_field_id_leave_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """Names in the files of a table that maps by id may differ from the physical names."""

@@ -42,6 +42,7 @@ def rows_of(uri: str | Path) -> list[dict[str, Any]]:
     return sorted(txlog.Table(uri).to_arrow().to_pylist(), key=lambda row: str(row))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-24")
 def test_fields_of_structs_in_maps_are_matched_by_name(spark: SparkSession, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
@@ -60,6 +61,7 @@ def test_fields_of_structs_in_maps_are_matched_by_name(spark: SparkSession, tmp_
     assert rows_of(uri)[1]["m"] == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-24")
 def test_a_struct_with_fewer_fields_is_refused_or_keeps_the_others(
     spark: SparkSession, tmp_path: Path
@@ -97,6 +99,7 @@ def test_a_struct_with_fewer_fields_is_refused_or_keeps_the_others(
         txlog.Table(uri).restore(0)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-24")
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_values_in_arrays_and_maps_must_fit(spark: SparkSession, tmp_path: Path, ansi: str) -> None:
@@ -121,6 +124,7 @@ def test_values_in_arrays_and_maps_must_fit(spark: SparkSession, tmp_path: Path,
     assert (second["a"], second["m"]) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", [1, 4])
 def test_a_row_that_is_deleted_twice_is_one_change(
     spark: SparkSession, tmp_path: Path, tasks: int
@@ -163,6 +167,7 @@ def test_changes_of_rows_with_null_structs_whose_fields_must_not_be_null(
     assert before.select(["id", "st", "l"]).sort_by("id").to_pylist() == rows
 
 
+@pytest.mark.slow
 def test_a_merge_of_more_clauses_than_a_byte_has_numbers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -218,6 +223,7 @@ def numbers_of(spark: SparkSession, name: str) -> list[tuple[int, ...]]:
     return sorted(map(tuple, sql(spark, f"SELECT * FROM {name}").collect()))
 
 
+@pytest.mark.slow
 def test_a_column_named_end(spark: SparkSession, spans: str) -> None:
     sql(spark, f"UPDATE {spans} SET start = end, id = id WHERE end = 10")
     sql(spark, f"MERGE INTO {spans} t USING {spans} s ON t.end = s.end AND s.id + 0 = 1 WHEN "
@@ -238,6 +244,7 @@ def test_statements_in_all_forms_of_delta(spark: SparkSession, spans: str) -> No
     assert sorted(found) == sorted([0, 2, 3, 4, 70, 71] * 2)
 
 
+@pytest.mark.slow
 def test_a_query_of_with_that_has_the_name_of_its_table(
     spark: SparkSession, spans: str, tmp_path: Path
 ) -> None:
@@ -254,6 +261,7 @@ def test_a_query_of_with_that_has_the_name_of_its_table(
         spark.sql("DROP TABLE named_spans")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -114,6 +114,7 @@ def _in_thread(function: Callable[[], Any]) -> Any:
         return pool.submit(function).result()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_thread_that_writes_needs_an_active_session(
     spark: "SparkSession", tmp_path: Path

@@ -28,6 +28,7 @@ def path(tmp_path: Path) -> str:
     return txlog.write(tmp_path / "t", data, options=txlog.WriteOptions(max_rows_per_file=10)).uri
 
 
+@pytest.mark.slow
 def test_the_format_is_found_by_itself_and_reads(remote: "Callable[..., Any]", path: str) -> None:
     """Nobody registered it: the server finds the module `pyspark_txlog`."""
 
@@ -89,6 +90,7 @@ def test_streaming_into_a_table(remote: "Callable[..., Any]", tmp_path: Path) ->
     assert (made.version, made.transaction_version(first)) == (2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-1")
 def test_native_reads(remote: "Callable[..., Any]", tmp_path: Path) -> None:
     """Partition values, deletions, predicates and addresses, over a remote session."""
@@ -241,6 +243,7 @@ def test_errors_of_executors_arrive_as_they_are(remote: "Callable[..., Any]", pa
     assert txlog.Table(path).version == 0
 
 
+@pytest.mark.slow
 def test_a_remote_frame_becomes_a_commit_of_a_data_set(
     remote: "Callable[..., Any]", tmp_path: Path
 ) -> None:

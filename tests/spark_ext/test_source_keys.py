@@ -63,6 +63,7 @@ def contents(uri: Path) -> list[str]:
     return sorted(map(str, txlog.Table(uri).to_arrow().to_pylist()))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-21")
 @given(data=st.data())
 @settings(max_examples=examples(30), phases=[Phase.explicit, Phase.reuse, Phase.generate])
@@ -118,6 +119,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> "list[tuple[int, str]]":
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-21")
 @pytest.mark.parametrize("key", ["long", "short", "text", "day", "at", "local", "cost"])
 def test_files_without_a_key_are_not_read(
@@ -139,6 +141,7 @@ def test_files_without_a_key_are_not_read(
     assert read.pop()[0] > 100  # Rows with any key are without a match.
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-20")
 def test_the_source_is_computed_once(
     spark: "SparkSession", tmp_path: Path, read: "list[tuple[int, str]]"
@@ -189,6 +192,7 @@ def test_keys_of_other_bytes_match(spark: "SparkSession", tmp_path: Path) -> Non
     assert outcome.metrics["numTargetRowsDeleted"] == 1
 
 
+@pytest.mark.slow
 def test_keys_that_spark_compares_otherwise_exclude_nothing(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

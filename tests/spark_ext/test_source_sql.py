@@ -56,6 +56,7 @@ def test_a_temporary_view_is_read_and_written(table: txlog.Table, sql: Sql) -> N
     assert ids(table) == [9]
 
 
+@pytest.mark.slow
 def test_a_query_without_a_filter_after_one_with_it(sql: Sql) -> None:
     sql("CREATE TEMPORARY VIEW t USING txlog OPTIONS (path '{path}')")
     assert sql("SELECT count(*) AS n FROM t WHERE id < 3")[0].n == 2
@@ -153,6 +154,7 @@ def test_a_catalog_table_by_its_options(table: txlog.Table, sql: Sql) -> None:
     assert len(sql("SELECT * FROM t WITH ('path'='{path}')")) == 4
 
 
+@pytest.mark.slow
 def test_a_table_made_by_its_first_insert(sql: Sql, tmp_path: Path) -> None:
     new = tmp_path / "new"
     sql(f"CREATE TABLE t (id BIGINT, p STRING) USING txlog LOCATION '{new}' PARTITIONED BY (p)")

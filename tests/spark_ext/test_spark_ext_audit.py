@@ -53,6 +53,7 @@ DOORS: dict[str, Callable[["DataFrame", str], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 def test_spark_writes_to_the_branch(spark: "SparkSession", tmp_path: Path, door: str) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"id": pa.array([1], pa.int64())}))

@@ -54,6 +54,7 @@ def test_reads(spark: "SparkSession", uri: str) -> None:
     assert sorted(row.id for row in spark_ext.read(spark, uri).collect()) == [1, 2, 3, 100]
 
 
+@pytest.mark.slow
 def test_writes(spark: "SparkSession", uri: str) -> None:
     spark_ext.write(frame(spark, 5), uri, mode="append", storage_options=OPTIONS)
     writer = frame(spark, 6).write.format("txlog").mode("append")
@@ -74,6 +75,7 @@ def test_merges(spark: "SparkSession", uri: str) -> None:
     assert rows(uri, None) == MAIN
 
 
+@pytest.mark.slow
 def test_streams(spark: "SparkSession", uri: str, tmp_path: Path) -> None:
     source = spark.readStream.format("txlog").option("storageOptions", TEXT).load(uri)
     writer = source.writeStream.format("txlog").option("checkpointLocation", str(tmp_path / "c"))
@@ -89,6 +91,7 @@ def test_streams(spark: "SparkSession", uri: str, tmp_path: Path) -> None:
     assert sorted(rows(str(tmp_path / "copy"), None)) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-12")
 def test_a_query_does_not_go_on_with_another_branch_of_the_name(
     spark: "SparkSession", uri: str, tmp_path: Path
@@ -120,6 +123,7 @@ def test_the_delta_table(spark: "SparkSession", uri: str) -> None:
     assert sorted(row.id for row in table.toDF().collect()) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["branch", "txlog.branch"])
 def test_the_branch_is_an_option_of_the_source(
     spark: "SparkSession", uri: str, tmp_path: Path, option: str
@@ -139,6 +143,7 @@ def test_the_branch_is_an_option_of_the_source(
     assert rows(str(tmp_path / "copy"), None) == {}
 
 
+@pytest.mark.slow
 def test_the_branch_is_an_argument(spark: "SparkSession", uri: str) -> None:
     read = spark_ext.read(spark, uri, branch="b", where="id > 1")
     assert sorted(row.id for row in read.collect()) == [2, 3, 4]
@@ -171,6 +176,7 @@ def test_tasks_of_a_look_up_mean_the_branch_that_was_opened(
     assert [row.id for row in found.collect()] == [4]
 
 
+@pytest.mark.slow
 def test_sql_changes_a_branch_by_views_and_options(spark: "SparkSession", uri: str) -> None:
     spark_ext.create_view(spark, "audited", uri, branch="b")
     spark_ext.sql(spark, "INSERT INTO audited VALUES (5, 1)")
@@ -188,6 +194,7 @@ def test_sql_changes_a_branch_by_views_and_options(spark: "SparkSession", uri: s
     assert rows(uri, None) == MAIN
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-47")
 def test_a_stream_does_not_take_a_new_branch_for_the_one_it_wrote_to(
     spark: "SparkSession", uri: str, tmp_path: Path
@@ -219,6 +226,7 @@ def test_a_stream_does_not_take_a_new_branch_for_the_one_it_wrote_to(
     assert {10, 12, 13, 14, 15} <= rows(uri).keys()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30")
 def test_versions_of_a_branch_are_none_of_its_table(spark: "SparkSession", uri: str) -> None:
     for number in range(200, 203):

@@ -29,6 +29,7 @@ def s3() -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.slow
 def test_executors_write_stream_delete_and_read(
     spark: "SparkSession", s3: Server, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def _view(spark: "SparkSession", place: str, where: str) -> "DataFrame":
     return spark.table("zoned")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-10")
 @pytest.mark.parametrize(
     ("name", "zone"),
@@ -165,6 +166,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-10")
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("door", CHANGES)
@@ -179,6 +181,7 @@ def test_each_door_changes_what_spark_reads(
     assert sorted(txlog.Table(place).to_arrow()["n"].to_pylist()) == left
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-10")
 @pytest.mark.parametrize("name", WHERES)
 def test_a_source_that_does_not_know_the_zone_refuses_to_guess_it(
@@ -210,6 +213,7 @@ def test_a_source_that_does_not_know_the_zone_refuses_to_guess_it(
             frame.rdd.collect()  # Spark sends its tasks no settings.
 
 
+@pytest.mark.slow
 def test_names_of_zones_in_the_forms_of_java_are_known(spark: "SparkSession", place: str) -> None:
     for zone in ("GMT+8", "UTC+1", "PST", "CST", "JST", "+8", "+05:30:15", "-0130", "EST"):
         with in_zone(spark, zone):
@@ -217,6 +221,7 @@ def test_names_of_zones_in_the_forms_of_java_are_known(spark: "SparkSession", pl
             assert numbers(spark_ext.read(spark, place, where=WHERES["cast"])) == expected, zone
 
 
+@pytest.mark.slow
 def test_a_stream_has_the_zone_of_its_option(
     spark: "SparkSession", place: str, tmp_path: Path
 ) -> None:
@@ -251,6 +256,7 @@ def test_expressions_and_datetimes_have_the_zone(spark: "SparkSession", place: s
         assert sorted(other.to_arrow(where=where)["n"].to_pylist()) == of_the_day("UTC")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("year", [1, 999, 1582, 9999])
 def test_days_of_far_years_are_found(spark: "SparkSession", tmp_path: Path, year: int) -> None:
     days = [date(year, 1, 1) + timedelta(days=n) for n in range(3)]

@@ -67,6 +67,7 @@ def table(spark: "SparkSession", tmp_path: Path) -> DeltaTable:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deleted", [False, True])
 def test_one_schema_and_one_answer(spark: "SparkSession", table: DeltaTable, deleted: bool) -> None:
     uri = table.table.uri
@@ -96,6 +97,7 @@ def test_where_compares_texts_byte_by_byte(spark: "SparkSession", table: DeltaTa
         assert [row.id for row in frame.collect()] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["name = 'A'", "part = 'P'", "nested.text = 'A'"])
 def test_a_delete_goes_by_collation(table: DeltaTable, condition: str) -> None:
     table.delete(condition)

@@ -66,6 +66,7 @@ def data_files(catalog: Catalog) -> set[str]:
     return {str(one) for one in folder.rglob("*.parquet") if "_delta_log" not in str(one)}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-40")
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("local_rows", ["0", "10000"])
@@ -113,6 +114,7 @@ def test_a_wrong_row_of_a_frame_leaves_nothing(catalog: Catalog, spark: Any) -> 
     assert data_files(catalog) == before
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-9")
 @pytest.mark.usefixtures("alone")
 def test_files_of_frames_are_judged_again_after_a_lost_race(catalog: Catalog, spark: Any) -> None:
@@ -169,6 +171,7 @@ def test_a_batch_of_a_stream_is_committed_once(
         assert state(catalog, name) == {1: 10, 2: 20, 5: 50, 6: 60, 7: 70}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-40")
 @pytest.mark.parametrize("quarantined", [False, True])
 def test_a_stream_writes_into_a_managed_table(
@@ -248,6 +251,7 @@ def test_what_only_the_source_reads_is_no_second_change(spark: Any, tmp_path: Pa
     assert table.refresh().count() == 3
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-16")
 @pytest.mark.spec("CON-33")
 @pytest.mark.usefixtures("alone")
@@ -295,6 +299,7 @@ def test_a_table_in_memory_takes_frames_through_this_process(spark: Any) -> None
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30")
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("when", ["before", "meanwhile", "in the block"])
@@ -343,6 +348,7 @@ def test_an_overwrite_with_rows_of_the_table_needs_no_more_than_its_version(
     assert state_of(table) == {1: 10, 2: 20}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-27")
 @pytest.mark.parametrize("local_rows", ["0", "10000"])
 def test_a_merge_with_rows_of_the_table_undoes_no_change(

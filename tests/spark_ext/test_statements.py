@@ -99,6 +99,7 @@ def ours(spark: "SparkSession", tmp_path: Path) -> Any:
         spark.sql(f"DROP TABLE {name}")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_queries(ours: Ours) -> None:
     assert ours("SELECT count(*) FROM @PATH") == [(9,)]
@@ -113,6 +114,7 @@ def test_queries(ours: Ours) -> None:
         ours("SELECT * FROM statements_t VERSION AS OF 9")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_changes_of_rows(ours: Ours) -> None:
     assert ours(
@@ -145,6 +147,7 @@ def test_changes_of_rows(ours: Ours) -> None:
 MERGE = "MERGE INTO @PATH AS s USING (SELECT 1 AS id, 7 AS v) AS t ON s.id = t.id"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "change",
@@ -327,6 +330,7 @@ def test_what_is_spark_s_own_stays_so(ours: Ours) -> None:
     assert ours.table.refresh().version == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str) -> Any:

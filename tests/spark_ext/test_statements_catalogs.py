@@ -54,6 +54,7 @@ def run(tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest) -> 
         spark.conf.unset(f"spark.sql.catalog.{name}{key}")
 
 
+@pytest.mark.slow
 def test_statements_read_tables_of_other_catalogs(run: Run) -> None:
     assert run("SELECT * FROM {o}") == [(2, "new"), (9, "nine")]
     assert run("SELECT a.id, b.p FROM {t} a JOIN {o} b ON a.id = b.id") == [(2, "new")]

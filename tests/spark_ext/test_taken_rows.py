@@ -151,6 +151,7 @@ SOURCES = st.lists(
 
 
 @pytest.mark.spec("SPK-29")
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=examples(40), deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_random_merges_do_the_same_both_ways(

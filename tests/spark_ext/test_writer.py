@@ -75,6 +75,7 @@ def test_overwrite_whole_predicate_and_dynamic(spark: "SparkSession", tmp_path: 
     assert ids(table) == [7, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["format", "write", "sql"])
 def test_an_empty_text_of_a_partition_column_is_null_before_it_is_checked(
     spark: "SparkSession", tmp_path: Path, door: str
@@ -109,6 +110,7 @@ def test_an_empty_text_of_a_partition_column_is_null_before_it_is_checked(
         write(spark.sql("SELECT '' AS x, 3L AS n"), path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["format", "write"])
 def test_a_session_may_say_that_only_the_frames_partitions_are_replaced(
     spark: "SparkSession", tmp_path: Path, way: str
@@ -190,6 +192,7 @@ def test_a_failing_task_commits_nothing(spark: "SparkSession", tmp_path: Path) -
     assert (table.version, table.count()) == (0, 5)
 
 
+@pytest.mark.slow
 def test_limits_of_rows_and_checkpoints(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     properties = '{"delta.checkpointInterval": "2", "delta.enableDeletionVectors": "false"}'
@@ -203,6 +206,7 @@ def test_limits_of_rows_and_checkpoints(spark: "SparkSession", tmp_path: Path) -
     assert ids(table) == list(range(50))
 
 
+@pytest.mark.slow
 def test_mapped_tables_are_made_and_appended_to(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     odd = frame(spark, 0, 30).withColumnRenamed("x", "x (m)")

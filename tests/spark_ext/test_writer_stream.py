@@ -45,6 +45,7 @@ def drain(
     return query
 
 
+@pytest.mark.slow
 def test_batches_go_on_after_a_restart(spark: "SparkSession", tmp_path: Path) -> None:
     source, table, checkpoint = tmp_path / "in", tmp_path / "t", tmp_path / "c"
     source.mkdir()
@@ -110,6 +111,7 @@ def put_file(source: Path, number: int, *ids: int) -> None:
     os.utime(file, (1_700_000_000 + number,) * 2)  # Spark reads them in the order of their times.
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-47")
 def test_a_table_that_vanished_between_batches_is_not_made_anew(
     spark: "SparkSession", tmp_path: Path
@@ -134,6 +136,7 @@ def test_a_table_that_vanished_between_batches_is_not_made_anew(
     assert txlog.Table(table).to_arrow()["id"].to_pylist() == [3]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-41", "STR-42")
 def test_an_application_goes_with_its_checkpoint(spark: "SparkSession", tmp_path: Path) -> None:
     source, table, named = tmp_path / "in", tmp_path / "t", {"txnAppId": "ingest"}
@@ -189,6 +192,7 @@ def test_a_batch_without_rows_is_a_version(spark: "SparkSession", tmp_path: Path
     assert sorted(txlog.Table(table).to_arrow()["id"].to_pylist()) == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-43")
 def test_complete_mode_replaces_all_rows(spark: "SparkSession", tmp_path: Path) -> None:
     source, table = tmp_path / "in", tmp_path / "t"
@@ -224,6 +228,7 @@ def test_wrong_options_of_a_stream(spark: "SparkSession", tmp_path: Path) -> Non
     assert not table.exists()
 
 
+@pytest.mark.slow
 def test_two_queries_into_one_table_do_not_shadow_each_other(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

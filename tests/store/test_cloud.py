@@ -99,6 +99,7 @@ class OnServer(StoreContract):
         return store
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-1")
 class TestS3(OnServer):
     server_name = "localbucket"
@@ -249,6 +250,7 @@ def test_processes_append_and_nothing_is_lost_or_doubled(
     assert table.version == writers * times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("appends", [25, pytest.param(150, marks=pytest.mark.exhaustive)])
 @pytest.mark.spec("GUA-4")
 def test_each_append_lands_once_though_answers_are_lost(s3: Server, appends: int) -> None:

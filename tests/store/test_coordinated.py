@@ -283,6 +283,7 @@ def test_a_table_of_before_goes_on_with_a_coordinator(tmp_path: Path) -> None:
     assert (table.refresh().version, table.count()) == (2, 3)
 
 
+@pytest.mark.slow
 def test_lost_answers_of_dynamodb(aws: Server) -> None:
     root = f"s3://bucket/{uuid.uuid4().hex[:8]}/t"
     txlog.Table.create(root, rows(0, 0).schema, storage_options=with_dynamo(aws))

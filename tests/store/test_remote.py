@@ -150,6 +150,7 @@ def test_each_server_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(probed) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-1")
 class TestS3fs(OnFsspec):
     @pytest.fixture(autouse=True)

@@ -225,6 +225,7 @@ def check_pairs(base: Path, root: Path, pairs: Iterable[tuple[str, str]]) -> Non
         shutil.rmtree(place)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-9", "CON-11", "CON-16")
 @settings(max_examples=examples(150))
 @given(pair=st.sampled_from(PAIRS))

@@ -42,6 +42,7 @@ def test_a_frame_that_does_not_fit_is_refused(spark: "SparkSession", tmp_path: P
     assert not [path for path in (tmp_path / "c" / "files").rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", pytest.param("csv", marks=pytest.mark.exhaustive)])
 @pytest.mark.spec("DST-42")
 def test_executors_make_the_same_training_set(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
-# Reading a row by its address costs as much as scanning so many rows.
+# Tasks read rows by their addresses where the files have so many rows for each key.
 _SCANNED_ROWS: Threshold = 50
 _FILES: Threshold = 20_000  # Of more files, each task would get too long a list.
 _BYTES: Threshold = 16 << 20  # The bytes in files of the rows that are read at a time.
