@@ -7,6 +7,7 @@ An error lists facts as fields and makes its message from them, in one fixed for
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -280,7 +281,7 @@ def rename_argument(
     given = signature(function).bind(*args, **named).arguments
     if error.argument is not None and given.get(error.argument) is None:
         others = [one for one in _CALLED.get(error.argument, ()) if one in given]
-        shown = [one for one in others if _shown(given[one]) in error.reason]
+        shown = [one for one in others if _names(error.reason, _shown(given[one]))]
         if shown:  # The longest: a short text may be there by chance. Or the last: "…, not 0".
             texts = {one: _shown(given[one]) for one in shown}
             error.argument = max(
@@ -288,6 +289,11 @@ def rename_argument(
             )
         elif others:
             error.argument = others[0]
+
+
+def _names(reason: str, value: str) -> bool:
+    """Return whether a reason shows a value: "constraint" does not show `str`."""
+    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", reason) is not None
 
 
 def named_for_callers(cls: type, shown: str | None = None) -> None:
