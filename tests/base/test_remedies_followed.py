@@ -891,6 +891,11 @@ CASES: dict[str, Case] = {
     "table/query.py: tables={'x': …}": Case(
         plain, lambda _, **named: txlog.sql("SELECT * FROM nope", **named), (with_tables,)
     ),
+    "table/query.py: txlog.Table": Case(
+        plain,
+        lambda t, data=None: txlog.sql("SELECT * FROM x", {"x": data or t.uri}),
+        (lambda t, code, fail: fail(t, data=evaluated(code, t)(t.uri)),),
+    ),
     "verbs/references.py: pins.update": Case(
         pinned, lambda t: t.pins.create("p"), (instead("p", 1),)
     ),
