@@ -125,7 +125,7 @@ def table(tmp_path: Path) -> DeltaTable:
         ("update", ("a = 1", {1: "a"}), "set"),
         ("update", ("a = 1", None), "set"),
         ("update", (7, {"a": "2"}), "condition"),
-        ("merge", (None, "a = b"), "df"),
+        ("merge", (None, "a = b"), "source"),
         ("alias", (None,), "aliasName"),
         ("generate", (None,), "mode"),
         ("restoreToVersion", ("1",), "version"),

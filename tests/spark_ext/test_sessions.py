@@ -171,6 +171,8 @@ def test_workers_of_one_machine_have_imported_txlog(spark: "SparkSession") -> No
         ({"spark.master": "local[2]"}, {"SPARK_HOME": "/opt/spark"}, True),
         ({"spark.master": "spark://host:7077"}, {}, False),
         ({"spark.remote": "sc://host"}, {}, False),
+        ({"spark.pyspark.python": "/no/python"}, {}, False),
+        ({}, {"PYSPARK_PYTHON": "/bin/false"}, False),
         ({}, {"SPARK_CONF_DIR": "/etc/spark"}, False),
         ({}, {"PYSPARK_GATEWAY_PORT": "1"}, False),
     ],

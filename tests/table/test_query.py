@@ -1,19 +1,17 @@
 """SQL over tables with both engines; the magic of notebooks, and values in notebooks."""
 
 import re
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
 
 import txlog
 from txlog.base.html import facts_html, rows_html, titled
-from txlog.table import query
 
 NAMES = pa.table({"carrier": ["UA", "B6"], "name": ["United", "JetBlue"]})
 
@@ -119,30 +117,24 @@ def test_queries_in_threads_see_their_own_tables(engine: Any) -> None:
         assert list(pool.map(ask, range(40))) == [[{"a": number}] for number in range(40)]
 
 
-def test_an_error_that_ends_the_database_ends_no_later_query(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    tables = {"t": pa.table({"a": [1]})}
-    with monkeypatch.context() as patched:
-        ended = MagicMock()
-        ended.__enter__.return_value.sql.side_effect = duckdb.FatalException("invalidated")
-        connection = MagicMock(cursor=lambda: ended)
-        patched.setattr(query, "_database", cache(lambda _process: connection))
-        with pytest.raises(txlog.InvalidInputError, match="invalidated"):
-            txlog.sql("SELECT a FROM t", tables, engine="duckdb")
-        assert query._database.cache_info().currsize == 0
-    assert txlog.sql("SELECT a FROM t", tables, engine="duckdb").num_rows == 1
+@pytest.mark.parametrize("storage", ["", ", storage='stdout'", ", storage='file'"])
+def test_a_query_changes_no_setting(storage: str) -> None:
+    pytest.importorskip("duckdb")
+    with pytest.raises(txlog.InvalidInputError, match="configuration"):
+        txlog.sql(f"SELECT * FROM enable_logging('QueryLog'{storage})", engine="duckdb")
+    assert txlog.sql("SELECT * FROM duckdb_logs()", engine="duckdb").num_rows == 0
 
 
-def test_what_is_no_table_is_not_passed_over(flights: txlog.Table, engine: Any) -> None:
-    given: Any = {"flights": flights.uri}
-    with pytest.raises(txlog.InvalidTypeError, match="flights' is a str") as caught:
-        txlog.sql("SELECT * FROM flights", given, engine=engine)
-    assert caught.value.argument == "tables"
-    data = {"flights": flights.to_arrow()}
-    with pytest.raises(txlog.InvalidInputError, match="only a table has other versions"):
-        txlog.sql("SELECT * FROM flights VERSION AS OF 0", data, engine=engine)
+def test_a_process_that_forks_after_a_query_ends_well() -> None:
+    pytest.importorskip("duckdb")
+    code = """import os, sys, txlog
+txlog.sql("SELECT 1 AS a", engine="duckdb")
+child = os.fork()
+if not child:
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
 
 
 def test_the_engine_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:

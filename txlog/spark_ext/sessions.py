@@ -30,6 +30,7 @@ for a do shift; case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$
 exec "{java}" "$@"
 """
 
+_DAEMON = "txlog.spark_ext.daemon"
 _OF_PANDAS = "PySpark does not yet fully support pandas"
 _HIDDEN = "spark.sql.redaction.options.regex"
 _HIDDEN_BY_SPARK = "(?i)url"
@@ -70,7 +71,7 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
     builder = SparkSession.builder.appName(app_name)
     settings = {name.replace("__", "."): value for name, value in conf.items()}
     if _starts_here(settings):
-        settings.setdefault("spark.python.daemon.module", "txlog.spark_ext.daemon")
+        settings.setdefault("spark.python.daemon.module", _DAEMON)
     for name, value in settings.items():
         builder = builder.config(name, value)
     with quiet_about_pandas():
@@ -80,7 +81,7 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
 
 
 def _starts_here(settings: Mapping[str, str]) -> bool:
-    """Whether these settings start a Spark on this machine alone, which has txlog."""
+    """Whether these settings start a Spark on this machine alone, whose workers have txlog."""
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote
 
@@ -88,7 +89,18 @@ def _starts_here(settings: Mapping[str, str]) -> bool:
         return False
     elsewhere = ("MASTER", "PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
     master = settings.get("spark.master")
-    return master.startswith("local") if master else not any(map(os.environ.get, elsewhere))
+    is_here = master.startswith("local") if master else not any(map(os.environ.get, elsewhere))
+    return is_here and _has_daemon(settings.get("spark.pyspark.python"))
+
+
+def _has_daemon(python: str | None) -> bool:
+    """Whether a worker's Python finds txlog, which may be only on the path of this process."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({_DAEMON!r}) is None)"
+    asked = [python or os.environ.get("PYSPARK_PYTHON", sys.executable), "-c", code]
+    try:
+        return subprocess.run(asked, capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 @contextmanager

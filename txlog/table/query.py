@@ -266,29 +266,21 @@ def _moment(reference: exp.Table) -> dict[str, Any]:
 def _by_duckdb(text: str, relations: Mapping[str, Any]) -> pa.Table:
     import duckdb
 
-    # A connection of its own sees no relation of another call.
-    with _database(os.getpid()).cursor() as connection:
+    # The query may read only the tables that it names, and no other files. Each call has a database
+    # of its own: functions such as `enable_logging` change the whole database, and a forked process
+    # ends badly if it got one.
+    config: dict[str, Any] = {
+        "python_enable_replacements": "false",
+        "enable_external_access": "false",
+        "lock_configuration": "true",
+    }
+    with duckdb.connect(config=config) as connection:
         for name, relation in relations.items():
             connection.register(name, relation)
         try:
             return connection.sql(text).to_arrow_table()
         except duckdb.Error as error:
-            if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
-                _database.cache_clear()  # Such an error may end the whole database.
             raise _refused("duckdb", error) from error
-
-
-@cache
-def _database(_process: int) -> Any:
-    """Return the empty database of a process in which queries run. To open one takes long."""
-    import duckdb
-
-    # The query may read only the tables that it names, and no other files.
-    config: dict[str, Any] = {
-        "python_enable_replacements": "false",
-        "enable_external_access": "false",
-    }
-    return duckdb.connect(config=config)
 
 
 def _by_polars(text: str, relations: Mapping[str, Any]) -> pa.Table:

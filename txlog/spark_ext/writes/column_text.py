@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 OF_TARGET, OF_SOURCE = "_txlog_of_target", "_txlog_of_source"
 """The aliases of both sides in the text."""
 
+# Functions that may have the names of others.
+_OF_USERS = frozenset({"HiveGenericUDF", "HiveSimpleUDF", "PythonUDF", "ScalaUDF"})
 _WHOLE = ("byte", "short", "integer", "long")  # Each has all values of those before it.
 
 
@@ -79,6 +81,8 @@ def _text(df: DataFrame, part: Any, names: Mapping[str, tuple[str, str]]) -> str
     left = [part]
     while left:
         node = left.pop()
+        if class_of(node) in _OF_USERS:
+            return None
         if class_of(node) == "Cast" and _is_widened(node):
             inner = next(each(node.children()))
             if class_of(inner) == "AttributeReference":
