@@ -211,9 +211,9 @@ def _plain(message: str) -> str:
     return _MISSING.sub("an operand is missing", line)
 
 
-def _bad(reason: str) -> InvalidInputError:
+def _bad(reason: str, argument: str = "where") -> InvalidInputError:
     return InvalidInputError(
-        argument="where",
+        argument=argument,
         reason=reason,
         remedy="Use columns, constants, comparisons, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT",
     )
@@ -468,7 +468,7 @@ def to_sql(node: Expression) -> str:
     try:
         return _sql(node)
     except RecursionError as error:
-        raise _bad("the expression is nested too deeply") from error
+        raise _bad("the expression is nested too deeply", "node") from error
 
 
 def _sql(node: Expression) -> str:
