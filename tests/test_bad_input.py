@@ -96,6 +96,7 @@ def calls_with_an_odd_value(face: object) -> Iterator[tuple[str, str, list[Any],
             yield name, key, args, arguments | ({"version": 0} if (name, key) in LACKS else {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", FACES)
 def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_done(
     tmp_path: Path, which: str
@@ -325,6 +326,7 @@ def is_there(name: str) -> bool:
     return found is not None
 
 
+@pytest.mark.slow
 def test_remedies_name_what_there_is() -> None:
     wrong_ones, seen = [], 0
     for module, text in remedies():

@@ -135,6 +135,7 @@ def links_of(text: str) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
+@pytest.mark.slow
 def test_the_page_on_pypi_links_to_the_project(tmp_path: Path) -> None:
     """All links of a release are absolute, and lead to what its tag has."""
     address, version = "https://example.org/o/txlog", txlog.__version__

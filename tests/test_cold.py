@@ -149,6 +149,7 @@ READS = OPENED | {"expressions", "scan", "stats", "variant"}
 WRITES = READS | {"commit", "data_files", "verbs"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "rooms"),
     [

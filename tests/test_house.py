@@ -503,7 +503,11 @@ def test_the_wheel_holds_the_two_packages_and_no_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("ruff", "check"), ("ruff", "format", "--check"), ("mypy",)],
+    [
+        ("ruff", "check"),
+        ("ruff", "format", "--check"),
+        pytest.param(("mypy",), marks=pytest.mark.slow),
+    ],
     ids=" ".join,
 )
 def test_the_code_is_clean(command: tuple[str, ...]) -> None:

@@ -331,6 +331,7 @@ def test_statements_change_tables(
     assert [tuple(row.values()) for row in after] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     ["", "DROP TABLE a", "SELECT 1; SELECT 2", "INSERT INTO a (id) VALUES (1, 2)", "not sql at all",
@@ -386,6 +387,7 @@ def test_a_lost_answer_of_the_database_is_asked_for(
     assert after["b"] == [*before["b"], (3, 30)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 2, 3, 6])
 @pytest.mark.parametrize("operation", ["write_new", "replace", "delete", "info", "read"])
 def test_a_store_that_fails_at_any_call_leaves_all_or_nothing(
@@ -459,6 +461,7 @@ ACTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-6", "CAT-9", "CAT-10", "CAT-11")
 @given(acts=ACTS, isolation=st.sampled_from(["snapshot", "serializable"]))
 @settings(max_examples=examples(50))
@@ -581,6 +584,7 @@ def test_a_quarantine_of_the_catalog_is_part_of_the_transaction(
     assert catalog.table("refused").count() == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("txn", [None, ("job", 1)])
 @pytest.mark.parametrize("moved", [["a"], ["refused"], ["a", "refused", "c"]], ids="-".join)
 @pytest.mark.spec("CAT-16")

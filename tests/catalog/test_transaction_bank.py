@@ -76,6 +76,7 @@ def play(folder: Path, processes: int, kills: int, database: str | None = None) 
     return moves
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-6", "CAT-10")
 def test_the_total_never_changes(tmp_path: Path) -> None:
     assert play(tmp_path, 3, 4) >= 4

@@ -28,6 +28,7 @@ def few_handles() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.exhaustive)])
 @pytest.mark.spec("CAT-6", "CAT-9")
 def test_many_tables_change_together_with_few_files_open(catalog: Catalog, count: int) -> None:

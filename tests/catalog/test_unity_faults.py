@@ -132,6 +132,7 @@ def with_faults(table: Table, faults: list[StoreStep]) -> Table:
     return txlog.extend.open_table(dataclasses.replace(store, inner=inner, database=database))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.lists(STORE | SERVER, max_size=3), min_size=1, max_size=4),

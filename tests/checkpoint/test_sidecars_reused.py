@@ -196,6 +196,7 @@ def test_only_what_changed_is_written_anew(table: txlog.Table) -> None:
     assert sorted(Path(uri).name for uri in uris) == sorted(table.files()["path"].to_pylist())
 
 
+@pytest.mark.slow
 def test_small_ones_do_not_add_up(table: txlog.Table) -> None:
     for number in range(40):
         table.append(pa.table({"x": [100 + number]}))

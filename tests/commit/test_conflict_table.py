@@ -287,6 +287,7 @@ def winner_of(effect: Effect, hit: bool) -> Commit:
     return commit_of(*WINNERS[effect][hit], blind=effect is Effect.ROWS_BLIND)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-11", "CON-12", "CON-13")
 @pytest.mark.parametrize("hit", [False, True], ids=["not hit", "hit"])
 @pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: effect.name)

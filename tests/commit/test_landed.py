@@ -200,6 +200,7 @@ def do_pin(place: Context, base: Snapshot) -> object:
     return execute(SetPin("base", base.version, None), place, base)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-19")
 @pytest.mark.parametrize("verb", [do_append, do_delete, do_delete_all, do_note, do_set, do_pin])
 @pytest.mark.parametrize("commits", [0, 1, 3])
@@ -476,12 +477,14 @@ def names_in(store: MemoryStore) -> set[str]:
     return {info.name for info in store.list_tree("_delta_log")}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-19")
 @pytest.mark.parametrize(("name", "what"), SAME)
 def test_no_commit_that_the_table_lacks_is_acknowledged(name: str, what: str) -> None:
     check_before(name, what)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-19")
 @pytest.mark.parametrize(("name", "what"), DIAGONAL)
 def test_no_commit_that_others_went_on_from_is_denied(name: str, what: str) -> None:

@@ -60,6 +60,7 @@ def test_many_threads_append(tmp_path: Path, interval: str) -> None:
     check(root, 30)
 
 
+@pytest.mark.slow
 def test_many_processes_append(tmp_path: Path) -> None:
     root = str(tmp_path / "t")
     txlog.Table.create(root, pa.schema([("x", pa.int64())]))

@@ -174,6 +174,7 @@ def carried_out(
     return done[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("UNQ-1", "UNQ-2", "UNQ-3", "UNQ-4")
 @settings(max_examples=examples(300), deadline=None)
 @given(
@@ -303,6 +304,7 @@ def test_what_a_winner_brings_is_compared(tmp_path: Path, winner: str) -> None:
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("UNQ-5")
 @settings(max_examples=examples(300), deadline=None)
 @given(
@@ -399,6 +401,7 @@ for key in chance.sample(range(12), 12):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spec("UNQ-5")
 @pytest.mark.parametrize("writers", [5, pytest.param(16, marks=pytest.mark.exhaustive)])
 def test_each_of_many_processes_that_insert_the_same_keys_wins_or_is_told(

@@ -100,6 +100,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FED-8", "FED-7")
 @settings(max_examples=examples(90), deadline=None)
 @given(

@@ -329,7 +329,7 @@ def _key(row: Row) -> str:
     return repr([row[name] for name in SCHEMA.names])
 
 
-TestUpdates = pytest.mark.spec("FRG-48", "FRG-49", "FRG-50")(Updates.TestCase)
+TestUpdates = pytest.mark.spec("FRG-48", "FRG-49", "FRG-50")(pytest.mark.slow(Updates.TestCase))
 TestUpdates.settings = settings(max_examples=examples(40), stateful_step_count=15, deadline=None)
 
 

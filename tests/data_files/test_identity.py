@@ -230,6 +230,7 @@ def test_values_are_those_counted_one_by_one(
         assert identity.reaching(mark or 0) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FRG-35")
 @settings(max_examples=examples(100))
 @given(

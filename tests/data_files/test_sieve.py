@@ -39,6 +39,7 @@ TARGETS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @settings(max_examples=examples(30))

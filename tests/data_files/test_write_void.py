@@ -150,6 +150,7 @@ def by_alter(table: txlog.Table, rows: pa.Table) -> None:
     table.append(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "give", [by_append, by_transaction, by_overwrite, by_upsert, by_merge, by_alter]

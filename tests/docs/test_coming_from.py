@@ -65,6 +65,7 @@ def names(folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("title", "code"), [line for line in lines() if "spark" not in line[1]])
 def test_the_line_runs(tmp_path: Path, title: str, code: str) -> None:
     exec(code, names(tmp_path))

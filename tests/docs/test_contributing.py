@@ -71,6 +71,7 @@ def command(package: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_is_found(package: Path, table: txlog.Table) -> None:
     pytest.importorskip("typer")
     done = command(package, "describe", table.uri, "of planes")
@@ -79,6 +80,7 @@ def test_the_command_is_found(package: Path, table: txlog.Table) -> None:
     assert table.refresh().metadata.description == "of planes"
 
 
+@pytest.mark.slow
 def test_only_a_command_that_txlog_lacks_is_loaded(package: Path, table: txlog.Table) -> None:
     pytest.importorskip("typer")
     (package / "describe_table.py").write_text("raise RuntimeError('of another package')")

@@ -66,6 +66,7 @@ def same_types() -> Iterator[None]:
     registry._known.update(known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if not with_spark(page)], ids=lambda page: page.stem
 )

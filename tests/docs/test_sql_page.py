@@ -72,6 +72,7 @@ def test_the_statements_of_the_page_return_what_it_says(spark: "SparkSession", p
             check(run, text, result)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("place")
 def test_spark_returns_the_same_for_its_own_tables(spark: "SparkSession") -> None:
     blocks = [code for words, code in BLOCK.findall(PAGE.read_text("utf-8")) if "parquet" in words]

@@ -275,6 +275,7 @@ def test_any_text_and_any_name_survive(value: str, name: str) -> None:
     assert again.right.value == value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 10_000])
 def test_chains_may_be_long(count: int) -> None:
     table = as_table([dict.fromkeys(VALUES) | {("long",): 7}])

@@ -171,6 +171,7 @@ ODD = ["NULL", "e -> e", "(a, b) -> a", "-1", "2147483648", "'MM'", "'yyyy'", "'
 ODD += [f"CAST(NULL AS {kind})" for kind in ("STRING", "INT", "DATE", "BOOLEAN", "DECIMAL(5, 2)")]
 
 
+@pytest.mark.slow
 def test_calls_of_any_arguments_raise_errors_of_txlog() -> None:
     chance = random.Random(4)
     (batch,) = random_rows(chance, 8, wild=0.3).combine_chunks().to_batches()

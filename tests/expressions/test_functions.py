@@ -361,6 +361,7 @@ REAL = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_functions_of_real_numbers_are_near_those_of_spark(spark: "SparkSession") -> None:
     rows = random_rows(60)
@@ -393,6 +394,7 @@ def form(node: object) -> str:
     return f"{type(node).__name__}{form(tuple(vars(node).values()))}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 def test_calls_are_written_and_read_back(text: str) -> None:
     parsed = parse_sql(text)

@@ -153,6 +153,7 @@ NUMBERS = pa.schema(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [*NUMBERS.names, "NULL", "3", "2.5", "0.5e0"])
 @pytest.mark.parametrize("sign", list(ARITHMETIC))
 @pytest.mark.parametrize("left", NUMBERS.names)

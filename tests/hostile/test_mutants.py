@@ -29,6 +29,7 @@ INSIDE = {"txlog.paths": "inside"}
 ROWS = pa.table({"id": range(2000), "name": [f"n{number % 50}" for number in range(2000)]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_some_cases_of_each_family(family: str) -> None:
     for number in range(QUICK[family]):

@@ -302,6 +302,7 @@ def run(examples: int, steps: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FRG-3", "FRG-5", "FRG-8", "FRG-9", "FRG-10")
 def test_operations_leave_the_same() -> None:
     run(8, 8)

@@ -142,6 +142,7 @@ def lived(root: Path, life: list[Step], **shape: Any) -> txlog.Table:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("life", LIVES)
 def test_others_read_what_does_not_list_it(tmp_path: Path, shape: str, life: str) -> None:

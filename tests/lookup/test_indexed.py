@@ -158,6 +158,7 @@ def predicates(draw: Any, names: tuple[str, ...]) -> Any:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_used")
 @pytest.mark.spec("LKP-13")
 @settings(max_examples=examples(120), deadline=None)
@@ -237,6 +238,7 @@ def sql_of(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_used")
 @pytest.mark.spec("LKP-13")
 @settings(max_examples=examples(100), deadline=None)
@@ -330,6 +332,7 @@ ORDERED: dict[str, pa.Array] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_used")
 @pytest.mark.spec("LKP-14")
 @pytest.mark.parametrize("kind", ORDERED)
@@ -383,6 +386,7 @@ def test_ranges_that_an_index_does_not_answer(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_used")
 @pytest.mark.spec("LKP-14")
 def test_the_first_columns_of_sorted_keys(tmp_path: Path) -> None:

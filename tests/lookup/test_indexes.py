@@ -899,6 +899,7 @@ class AgainstAFilter(RuleBasedStateMachine):
                 shutil.rmtree(self.root)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::txlog.TxlogWarning")
 class TestAgainstAFilter(AgainstAFilter.TestCase):
     settings = settings(

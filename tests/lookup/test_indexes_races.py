@@ -98,6 +98,7 @@ def every_crash_point(work: str, kinds: Collection[str], step: int = 1) -> None:
     clear(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("merging")
 @pytest.mark.parametrize("work", list(WORK))
 def test_crash_points(work: str) -> None:

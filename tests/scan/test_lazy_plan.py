@@ -109,6 +109,7 @@ def checkpointed() -> list[Case]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", checkpointed()[::6], ids=lambda case: case.name)
 def test_tables_of_others(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     require_corpus()
@@ -140,6 +141,7 @@ histories = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(histories, st.sampled_from(["classic", "v2"]), st.booleans())
 def test_any_history(steps: list[str], policy: str, partitioned: bool) -> None:
@@ -183,6 +185,7 @@ def test_a_file_that_a_checkpoint_has_twice(tmp_path: Path, all_deferred: None) 
     assert table.to_arrow(where="n = 1").to_pydict() == {"n": [1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 1_000], ids=["row groups", "one row group"])
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize(
@@ -252,6 +255,7 @@ def test_a_file_without_partition_values_counts_if_it_is_live(
             scan.file_uris()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["classic", "v2"])
 @pytest.mark.parametrize(
     ("columns", "where", "all_of_it"),

@@ -116,6 +116,7 @@ PREDICATES = st.none() | predicates_over(
 COLUMNS = st.sampled_from([None, ["n"], ["p"], ["n", "_rowaddr"]])
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-30")
 @settings(max_examples=examples(60), deadline=None)
 @given(

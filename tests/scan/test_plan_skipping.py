@@ -882,6 +882,7 @@ def check(layout: Layout, wheres: list[Expression]) -> None:
             assert txlog.Table(table.uri).count(where) == wanted.num_rows, to_sql(where)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100))
 @given(questions())
 def test_skipping_changes_no_answer(question: tuple[Layout, list[Expression]]) -> None:
@@ -935,6 +936,7 @@ def clean(mode: str, in_checkpoint: bool, habits: Habits) -> Layout:
     return layout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "in_checkpoint"), [("none", False), ("name", False), ("id", True), ("none", True)]
 )

@@ -318,6 +318,7 @@ def readings(table: txlog.Table) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield "columns in other spellings", pa.table(columns, names=names).to_pylist()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(mode=st.sampled_from(["none", "name", "id"]), held=st.lists(files(), min_size=1, max_size=4))
 def test_all_readers_find_the_same_columns(

@@ -365,6 +365,7 @@ def _joined(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
 FIELDS = ["s.i.x", "s.z", "a"]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(tables())
 def test_all_readers_return_the_same_rows(

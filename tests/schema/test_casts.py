@@ -35,6 +35,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
 PAIRS = [(have, want) for have in VALUES for want in VALUES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("have", "want"), PAIRS, ids=str)
 def test_a_reading_does_to_values_what_it_says(have: pa.DataType, want: pa.DataType) -> None:
     values = pa.array(VALUES[have], have)

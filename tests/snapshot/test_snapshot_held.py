@@ -555,7 +555,7 @@ def seen(move: Callable[[], txlog.Table]) -> tuple[Any, ...]:
         return (type(error),)
 
 
-TestHeldHandles = HeldHandles.TestCase
+TestHeldHandles = pytest.mark.slow(HeldHandles.TestCase)
 TestHeldHandles.settings = settings(
     max_examples=examples(60), stateful_step_count=14, deadline=None
 )

@@ -73,6 +73,7 @@ def test_columns_are_changed_in_one_commit(
     assert table.to_arrow()["id"].to_pylist() == [1]
 
 
+@pytest.mark.slow
 def test_the_place_of_a_new_column_is_in_the_history(run: Run, table: txlog.Table) -> None:
     run("ALTER TABLE altered_t ADD COLUMNS (n INT FIRST, m INT AFTER id, o INT)")
     (entry,) = table.refresh().history(1)

@@ -120,6 +120,7 @@ def test_executors_read_only_what_is_left(spark: Any, table: txlog.Table, tmp_pa
         spark_ext.read_blobs(frame, "b", table.uri).collect()
 
 
+@pytest.mark.slow
 def test_a_clone_and_odd_names(spark: Any, table: txlog.Table, tmp_path: Path) -> None:
     clone = table.clone(tmp_path / "c", shallow=True)
     frame = spark_ext.read(spark, clone.uri).withColumnRenamed("b", "a.b")

@@ -139,6 +139,7 @@ def test_a_query_replaces_a_table_as_columns_do(
     assert tables[1][0].get("owner") == ("new" if new == "properties" else None)
 
 
+@pytest.mark.slow
 def test_a_query_may_read_the_table_that_it_replaces(run: Run, place: Path) -> None:
     own = f"delta.`{place}`"
     run(f"CREATE OR REPLACE TABLE {own} USING delta AS SELECT id + 1 AS id FROM {own}")

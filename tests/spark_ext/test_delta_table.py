@@ -113,6 +113,7 @@ def test_columns_udfs_and_aliases(spark: "SparkSession", table: DeltaTable) -> N
     assert "EXISTS" in last["operationParameters"]["predicate"]
 
 
+@pytest.mark.slow
 def test_conditions_that_fail_delete_nothing(spark: "SparkSession", table: DeltaTable) -> None:
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as fn
@@ -396,6 +397,7 @@ def test_parquet_files_are_converted(
         DeltaTable.convertToDelta(spark, str(tmp_path / "t"))
 
 
+@pytest.mark.slow
 def test_generated_columns(spark: "SparkSession", tmp_path: Path) -> None:
     builder = DeltaTable.create(spark).location(str(tmp_path / "t")).addColumn("x", "BIGINT")
     builder.addColumn("double_x", "BIGINT", generatedAlwaysAs="x * 2").execute()

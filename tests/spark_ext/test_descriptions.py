@@ -58,6 +58,7 @@ def test_tables_are_described_as_those_of_spark(spark: "SparkSession", text: str
     assert rows(sql(spark, text.replace("@", "described_t"))) == expected
 
 
+@pytest.mark.slow
 def test_details(spark: "SparkSession", both: Path) -> None:
     found = rows(sql(spark, "DESCRIBE EXTENDED described_t"))
     expected = rows(spark.sql("DESCRIBE EXTENDED described_p"))

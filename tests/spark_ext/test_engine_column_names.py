@@ -72,6 +72,7 @@ def test_reads_find_the_columns_that_a_scan_finds(
         assert sorted(one.to_pylist(), key=key) == sorted(expected.to_pylist(), key=key)
 
 
+@pytest.mark.slow
 def test_names_in_an_option_are_separated_by_commas(
     spark: "SparkSession", table: txlog.Table
 ) -> None:
@@ -79,6 +80,7 @@ def test_names_in_an_option_are_separated_by_commas(
     assert set(map(tuple, frame.collect())) == {(1, 1, 2), (3, 3, None), (None, 2, None)}
 
 
+@pytest.mark.slow
 def test_changes_and_streams_have_fields_of_structs(spark: "SparkSession", tmp_path: Path) -> None:
     made = txlog.write(tmp_path / "t", ROWS, properties={"delta.enableChangeDataFeed": "true"})
     names = '["st.`b.c`", "x.y"]'

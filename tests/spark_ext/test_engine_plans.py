@@ -54,6 +54,7 @@ def done(path: Path, verb: str, where: txlog.Expression | None, engine: Any) -> 
         return result_of(path, verb, where, engine)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-32")
 @settings(max_examples=examples(60), deadline=None)
 @given(
@@ -108,6 +109,7 @@ def examined(path: Path, sample: int | None, engine: Any) -> Diagnosis:
         return found.doctor(sample)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-33")
 @settings(max_examples=examples(40), deadline=None)
 @given(

@@ -475,6 +475,7 @@ def test_other_tables_and_branches_stay(spark: SparkSession, place: Path) -> Non
     assert (WINNER, "y") in collected(found)
 
 
+@pytest.mark.slow
 def test_columns_that_are_gone_end_in_an_error_that_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:

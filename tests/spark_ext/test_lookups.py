@@ -64,6 +64,7 @@ def test_a_join_is_sparks_own(spark: "SparkSession", tables: dict[str, str], how
     assert rows_of(found) == rows_of(frame.join(own, "cnt", how).select("cnt", "note", "dir"))
 
 
+@pytest.mark.slow
 def test_a_column_of_the_name_of_the_numbers(spark: "SparkSession", tmp_path: Path) -> None:
     """A join adds it; a look-up refuses the name, which says two things."""
     txlog.write(tmp_path, pa.table({"k": [5, 1], "_key": ["x", "y"]}))

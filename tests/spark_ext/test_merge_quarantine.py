@@ -374,6 +374,7 @@ def test_a_winner_that_lets_another_row_be_refused(
     assert table.refresh().to_arrow(where="id IN (3, 9)").sort_by("id")["n"].to_pylist() == [1, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-28")
 def test_a_row_with_faults_in_several_rows_of_the_table_is_there_once(
     joined: "SparkSession", make: Make, tmp_path: Path

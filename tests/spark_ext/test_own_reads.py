@@ -292,6 +292,7 @@ def test_statements_keep_rows_of_another_writer(
     assert kept(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [
@@ -343,6 +344,7 @@ def test_versions_are_those_that_frames_read(spark: "SparkSession", place: Path)
     assert version_read(spark.range(3), store, 9) is None
 
 
+@pytest.mark.slow
 def test_versions_that_frames_of_connect_read(remote: Callable[..., Any], tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str) -> dict[str, int | None]:
         import txlog

@@ -150,6 +150,7 @@ def test_tasks_put_column_files_beside_the_rows(
     assert count(reader, partitions) == table.count(where) == expected.num_rows
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FRG-43")
 @pytest.mark.parametrize("where", [None, "x >= 10", "x % 2 = 0", "x > 500"])
 @pytest.mark.parametrize("limit", [0, 1, 8, 9, 19, 1000])

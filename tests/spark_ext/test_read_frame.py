@@ -437,6 +437,7 @@ def test_too_many_deletions_go_through_txlog(
     assert rows_sha256(frame.toArrow()) == rows_sha256(flights.to_arrow())
 
 
+@pytest.mark.slow
 def test_widened_and_missing_columns(spark: SparkSession, tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"id": pa.array([1, 2], pa.int32())}))
     more = pa.table({"id": pa.array([3], pa.int32()), "tags": pa.array([["a"]])})

@@ -159,6 +159,7 @@ def test_sql_over_a_view(spark: "SparkSession", table: txlog.Table) -> None:
     assert (row["n"], row["m"]) == (54, 59)
 
 
+@pytest.mark.slow
 def test_variants_are_sparks_own(spark: "SparkSession", tmp_path: Path) -> None:
     # Written by Spark, shredded or not as it likes; the log is by hand, as for a foreign table.
     from pyspark.sql.functions import expr

@@ -233,6 +233,7 @@ def test_a_column_named_end(spark: SparkSession, spans: str) -> None:
     assert numbers_of(spark, spans) == wanted
 
 
+@pytest.mark.slow
 def test_statements_in_all_forms_of_delta(spark: SparkSession, spans: str) -> None:
     sql(spark, f"OPTIMIZE {spans} ZORDER BY id, start")
     sql(spark, f"MERGE INTO {spans} t USING (VALUES (1), (70)) AS s(k) ON t.id = s.k "

@@ -168,6 +168,7 @@ def test_streaming_from_a_table(remote: "Callable[..., Any]", path: str, tmp_pat
     assert sorted(pa.concat_tables(files)["x"].to_pylist()) == list(range(61))
 
 
+@pytest.mark.slow
 def test_frames_are_written(remote: "Callable[..., Any]", tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str) -> Any:
         import txlog.spark_ext

@@ -214,6 +214,7 @@ BY_COLUMNS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-21")
 @pytest.mark.parametrize("alias", [None, "t"])
 @pytest.mark.parametrize("how", BY_COLUMNS)
@@ -243,6 +244,7 @@ def test_conditions_of_columns_exclude_files(
     assert sorted(changed) == [-483, -482, -167]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-21")
 def test_columns_that_may_mean_something_else_exclude_nothing(
     spark: "SparkSession", tmp_path: Path, read: "list[tuple[int, str]]"

@@ -119,6 +119,7 @@ def test_which_frames_and_views_show_later_commits(
             sql(f"DROP {view}".replace("TEMPORARY ", ""))
 
 
+@pytest.mark.slow
 def test_time_travel_in_a_view(table: txlog.Table, sql: Sql) -> None:
     moment_ms = txlog.Table(table.uri, version=0).timestamp_ms
     sql(
@@ -174,6 +175,7 @@ def test_create_table_as_select_makes_nothing(sql: Sql, tmp_path: Path) -> None:
     assert not txlog.Table.exists(new)
 
 
+@pytest.mark.slow
 def test_create_table_as_select_by_the_frame(
     spark: "SparkSession", sql: Sql, tmp_path: Path
 ) -> None:

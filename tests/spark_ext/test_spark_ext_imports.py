@@ -65,6 +65,7 @@ def table(tmp_path: Path) -> txlog.Table:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"where": "id > 1"}, {"limit": "1"}], ids=str)
 def test_a_reading_worker_loads_no_more(table: txlog.Table, options: dict[str, str]) -> None:
     source = TxlogDataSource({"path": table.uri, **options})

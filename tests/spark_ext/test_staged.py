@@ -147,6 +147,7 @@ def test_files_of_frames_are_judged_again_after_a_lost_race(catalog: Catalog, sp
     assert state(catalog, "sales.orders")[9] == 91  # The merge was computed again.
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-8")
 @pytest.mark.usefixtures("alone")
 def test_a_batch_of_a_stream_is_committed_once(
@@ -227,6 +228,7 @@ def test_a_transaction_of_one_table_takes_frames(spark: Any, tmp_path: Path) -> 
         changes.append(spark.readStream.format("rate").load())
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-41")
 def test_what_only_the_source_reads_is_no_second_change(spark: Any, tmp_path: Path) -> None:
     """The data source opens versions of the log, and the version of the block is none."""

@@ -521,6 +521,7 @@ def test_defaults_identity_and_features(ours: Ours, tmp_path: Path) -> None:
     assert "deletionVectors" not in (table.refresh().protocol.writer_features or ())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "change",

@@ -179,6 +179,7 @@ def test_random_merges_do_the_same_both_ways(
     assert core.get("rows") == found["take"].get("rows")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-29", "SPK-27")
 @pytest.mark.parametrize("names", [["one"], ["one", "insert"]], ids=len)
 @pytest.mark.parametrize("form", FORMS[2:4], ids=str)
@@ -215,6 +216,7 @@ def scanned_columns(frame: Any, schema: StructType) -> set[str]:
     return {names[name] for name in read if name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-29")
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_spark_reads_only_the_columns_that_clauses_name(
@@ -247,6 +249,7 @@ def test_spark_reads_only_the_columns_that_clauses_name(
     assert every >= {"t", "s", "at"}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-29")
 def test_many_changed_rows_are_scanned(
     spark: SparkSession, tmp_path: Path, takes: list[tuple[str, ...] | None]
@@ -263,6 +266,7 @@ def test_many_changed_rows_are_scanned(
     assert takes == [("at", "id", "p", "s", "t"), None]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-29")
 def test_rows_of_an_open_transaction_keep_what_no_clause_names(
     spark: SparkSession, tmp_path: Path, takes: list[tuple[str, ...] | None]

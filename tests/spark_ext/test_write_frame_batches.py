@@ -83,6 +83,7 @@ TEXT = ["id", "struct(repeat('a', 1000) AS text) AS inner"]
 COUNTED = [10_000, 2_000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "given", "expected"),
     [
@@ -244,6 +245,7 @@ def test_limits_are_put_back_after_an_error(spark: "SparkSession", tmp_path: Pat
         write(broken, tmp_path / "table")
 
 
+@pytest.mark.slow
 def test_executors_sort_the_rows_of_a_table_that_declares_an_order(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

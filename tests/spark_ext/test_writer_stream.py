@@ -78,6 +78,7 @@ def _plain_udfs(spark: "SparkSession") -> Iterator[None]:
     spark.conf.unset("spark.sql.execution.pythonUDF.arrow.enabled")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_plain_udfs")
 def test_a_function_that_fails_ends_the_query_before_its_batch(
     spark: "SparkSession", tmp_path: Path

@@ -190,6 +190,7 @@ def report(chain: Chain) -> None:
     (chain.notes / "matrix.md").write_text(text + "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-40", "STR-44")
 def test_a_process_that_dies_loses_and_doubles_nothing(
     spark: "SparkSession", tmp_path: Path
@@ -217,6 +218,7 @@ def test_a_query_may_die_at_every_point(
 FAST = {driver.AFTER_PUT, driver.LOST_ANSWER}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-40", "STR-44")
 @pytest.mark.parametrize(
     "point",

@@ -226,6 +226,7 @@ TOKENS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [["5"], ["-5", "0"], ["1.5"], []])
 @pytest.mark.parametrize("token", TOKENS)
 def test_numbers_of_all_forms(token: str, others: list[str]) -> None:
@@ -259,6 +260,7 @@ MOMENTS = [
 TEXTS = ["a", "é", "a\ufffd", "\ufffda", "a\nb", "a\x1fb", "\x7f", 'q"q', "back\\slash", "{"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [[], MOMENTS[:1], MOMENTS[6:7], MOMENTS[8:9]])
 @pytest.mark.parametrize("moment", MOMENTS + TEXTS)
 def test_moments_and_texts_of_all_forms(moment: str, others: list[str]) -> None:

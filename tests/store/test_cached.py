@@ -242,6 +242,7 @@ for turn in range(30):
 """
 
 
+@pytest.mark.slow
 def test_processes_share_a_folder(tmp_path: Path) -> None:
     """Processes that read, write and delete the same parts see only whole ones."""
     inner = far(str(tmp_path / "far"))

@@ -180,6 +180,7 @@ def race(url: str, name: int) -> list[int]:
     return [version for version in range(5, 15) if wins(version)]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-6")
 def test_processes_race_and_each_version_has_one_winner(
     database: CatalogDatabase, url: str

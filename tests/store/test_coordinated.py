@@ -149,6 +149,7 @@ def _append_all(root: str, options: dict[str, Any], who: int, times: int) -> int
     return times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("writers", "times"), [(2, 3), pytest.param(8, 15, marks=pytest.mark.exhaustive)]
 )

@@ -237,6 +237,7 @@ def append_in_process(url: str, number: int) -> int:
     return number
 
 
+@pytest.mark.slow
 def test_processes_append_without_losing_a_row(catalog: Catalog, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(4, mp_context=context) as pool:

@@ -141,6 +141,7 @@ def test_an_error_removes_all(
     assert store.read("a") == b"x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sync", "close", "sync_folder", "make_folder", "create", "write"])
 @pytest.mark.parametrize("call", [1, 2, 5])
 @pytest.mark.parametrize("many", FEW_AND_MANY)

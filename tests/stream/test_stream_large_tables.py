@@ -52,6 +52,7 @@ def batches(path: Path, options: StreamOptions, *, large: bool) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100), deadline=None)
 @given(
     appended=st.lists(st.lists(st.integers(0, 21), min_size=1, max_size=4), max_size=4),

@@ -81,6 +81,7 @@ def queries(draw: Any) -> str:
     return draw(st.sampled_from([f"SELECT * {text}", f"SELECT count(*) AS n {text}"]))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-15")
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())

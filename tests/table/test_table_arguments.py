@@ -36,6 +36,7 @@ def named() -> Iterator[tuple[str, str]]:
                     yield str(value.value), f"{path.relative_to(HOME)}:{value.lineno}"
 
 
+@pytest.mark.slow
 def test_raise_sites_name_arguments_that_callers_have() -> None:
     for face in FACES:
         import_module(face)

@@ -120,6 +120,7 @@ def outcome_of(path: Path, door: str, spell: Spell) -> Any:
 NUMBER = iter(range(1_000_000))
 
 
+@pytest.mark.slow
 @given(door=st.sampled_from(sorted(DOORS)), how=st.sampled_from(["lower", "upper", "swapcase"]))
 @settings(max_examples=examples(300), deadline=None)
 def test_any_case_means_the_column(root: Path, door: str, how: str) -> None:

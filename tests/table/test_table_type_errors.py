@@ -52,6 +52,7 @@ def _methods() -> Iterator[tuple[str, type, str]]:
 _METHODS = list(_methods())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shown", "kind", "name"), _METHODS, ids=[f"{one[0]}.{one[2]}" for one in _METHODS]
 )

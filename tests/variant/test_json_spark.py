@@ -149,6 +149,7 @@ def documents(
     return path, made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
 def test_files_that_spark_shreds(
     spark: "SparkSession", tmp_path: Path, documents: tuple[Path, list[Any]], schema: str | None

@@ -271,6 +271,7 @@ BOTH: dict[str, tuple[Change, Change, list[int] | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spec("BRA-25", "BRA-26", "BRA-27", "BRA-32")
 @pytest.mark.parametrize("case", BOTH)
 def test_changes_on_both_sides(tmp_path: Path, case: str) -> None:

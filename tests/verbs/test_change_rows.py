@@ -94,6 +94,7 @@ def files_below(path: Path) -> set[str]:
     return {one.relative_to(path).as_posix() for one in every if "_delta_log" not in one.parts}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-6", "CON-21", "CON-29")
 @settings(max_examples=examples(120), deadline=None)
 @given(
@@ -144,6 +145,7 @@ def test_the_rows_are_those_of_the_verb_after_all_winners(
         assert files_below(path) - named <= vectors
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-29")
 @pytest.mark.parametrize("verb", ["update", "delete", "merge", "together"])
 @pytest.mark.parametrize("properties", ["plain", "vectors"])

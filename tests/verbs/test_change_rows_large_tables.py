@@ -127,6 +127,7 @@ def done(path: Path, verb: str, where: txlog.Expression | None, *, large: bool) 
         return result_of(path, verb, where)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-29")
 @settings(max_examples=examples(150), deadline=None)
 @given(
@@ -246,6 +247,7 @@ def test_a_file_that_is_added_again_is_looked_at_again(
     assert made.version == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-29")
 @pytest.mark.filterwarnings("ignore::txlog.TxlogWarning")
 @pytest.mark.parametrize("is_early", [True, False])

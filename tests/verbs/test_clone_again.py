@@ -291,6 +291,7 @@ def test_a_repeated_clone_is_what_a_new_one_is(shallow: bool, steps: list[str]) 
         assert len({one.fragment_id for one in fresh.fragments()}) == len(fresh.fragments())
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-22", "FRG-15")
 @pytest.mark.parametrize("tracked", [False, True])
 @pytest.mark.parametrize("shallow", [False, True])

@@ -61,6 +61,7 @@ VERBS: dict[str, Callable[[txlog.Table], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("BLB-8", "BLB-9")
 @pytest.mark.parametrize("vectors", [False, True])
 @pytest.mark.parametrize("verb", VERBS)

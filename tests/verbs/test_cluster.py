@@ -85,6 +85,7 @@ def share_read(table: txlog.Table, column: str, most: int) -> float:
     return sum(found) / len(found) / table.files().num_rows
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-30", "MNT-31")
 @pytest.mark.parametrize(
     ("properties", "partition_by", "task_bytes"),

@@ -166,6 +166,7 @@ def results(root: Path, names: tuple[str, ...]) -> list[int]:
     return left(root)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-10")
 @pytest.mark.parametrize("first", OPERATIONS)
 @pytest.mark.parametrize("second", OPERATIONS)

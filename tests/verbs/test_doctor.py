@@ -61,6 +61,7 @@ def test_a_sound_table_has_no_findings(tmp_path: Path) -> None:
     assert table.maintenance.repair().num_rows == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     gone=st.sets(st.integers(0, 5)),

@@ -44,6 +44,7 @@ def all_findings(
     return found.version, found.files, found.files_opened, list(found)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(
     draw=st.data(),

@@ -65,6 +65,7 @@ def test_a_held_handle_knows_what_others_committed(table: txlog.Table) -> None:
                            *range(400, 500)]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FRG-24")
 def test_workers_write_and_one_driver_commits(table: txlog.Table) -> None:
     found = []

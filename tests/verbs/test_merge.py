@@ -206,6 +206,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(240), deadline=None)
 @given(
     target=rows,

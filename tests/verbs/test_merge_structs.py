@@ -144,6 +144,7 @@ def by_key(table: Any, source: pa.Table, mode: Any) -> Any:
     return table.upsert(source, "id", schema_mode=mode)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300), deadline=None)
 @given(
     data=st.data(),

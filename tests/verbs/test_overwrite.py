@@ -148,6 +148,7 @@ def test_what_names_a_column_that_stays_stays(tmp_path: Path) -> None:
 ORDERS = ("before", "between", "after")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30")
 @pytest.mark.parametrize("when", ORDERS)
 @pytest.mark.parametrize("winner", ["append", "delete", "compact", "property"])

@@ -193,6 +193,7 @@ def test_the_list_has_each_known_property() -> None:
     assert set(VALUES) >= {*_READERS, *OWNERS}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-28")
 @pytest.mark.filterwarnings("ignore::txlog.base.errors.TxlogWarning")
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)

@@ -130,6 +130,7 @@ def as_json(data: pa.Table) -> list[Any]:
     return sorted((plain(row) for row in data.to_pylist()), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-32")
 @pytest.mark.parametrize("verb", ["append", "overwrite", "transaction"])
 @settings(max_examples=examples(60))

@@ -37,6 +37,7 @@ def layered(path: Path, properties: dict[str, str]) -> txlog.Table:
     return table
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40), deadline=None)
 @given(st.sets(st.integers(0, 30), max_size=3), st.booleans(), st.sampled_from(["none", "name"]))
 @pytest.mark.spec("VAC-22")

@@ -561,6 +561,7 @@ def test_others_read_a_restored_table(tmp_path: Path) -> None:
     assert sorted(found["x"].to_pylist()) == values(table) == [x for x in range(20) if x % 7 != 2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CORPUS.exists(), reason="the corpus is not here")
 @pytest.mark.parametrize(
     "name",

@@ -91,6 +91,7 @@ CHANGES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-21")
 @pytest.mark.parametrize("form", ["vectors", "rewritten", "tracked", "lance", "stamped"])
 @settings(max_examples=examples(12))

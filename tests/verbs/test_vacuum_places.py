@@ -133,6 +133,7 @@ def spellings(draw: st.DrawFn) -> Any:
     return spelled
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VAC-1", "VAC-10")
 @settings(max_examples=examples(200), deadline=None)
 @given(
@@ -296,6 +297,7 @@ def history_of(root: Path) -> None:
     time.sleep(0.02)  # The clock of a file system may be some milliseconds behind.
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VAC-6", "VAC-11")
 @settings(max_examples=examples(100), deadline=None)
 @given(

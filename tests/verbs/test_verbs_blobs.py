@@ -266,6 +266,7 @@ class Blobs(RuleBasedStateMachine):
         assert not [one for one in report.findings if one.severity == "error"], report
 
 
+@pytest.mark.slow
 @pytest.mark.spec("BLB-3", "BLB-6", "BLB-8", "BLB-9")
 class TestBlobs(Blobs.TestCase):  # type: ignore[name-defined,misc]  # Hypothesis makes it.
     settings = settings(max_examples=examples(60), stateful_step_count=12, deadline=None)

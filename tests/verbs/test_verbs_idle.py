@@ -113,6 +113,7 @@ def facts(path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @given(
     verb=st.sampled_from(sorted(VERBS)),
     winners=st.lists(st.sampled_from(sorted(WINNERS)), min_size=1, max_size=2, unique=True),

@@ -146,6 +146,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FRG-35", "FRG-36", "FRG-38", "MNT-40", "STR-6")
 @settings(max_examples=examples(60))
 @given(st.lists(STEPS, min_size=2, max_size=7))

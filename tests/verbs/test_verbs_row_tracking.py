@@ -538,6 +538,7 @@ def xys(values: dict[int, int]) -> pa.Table:
     return pa.table({"x": pa.array([*values], long), "y": pa.array([*values.values()], long)})
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-21", "FRG-30", "FRG-31", "FRG-32")
 @pytest.mark.parametrize("vectors", ["true", "false"])
 @settings(max_examples=examples(60))

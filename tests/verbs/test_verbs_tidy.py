@@ -103,6 +103,7 @@ def outcome_of(path: Path, verb: str, form: dict[str, str], keeps: bool) -> tupl
     return error, sorted(map(str, found.select(names).to_pylist()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(
     "form",

@@ -143,6 +143,7 @@ def test_an_error_shows_no_escape_sequences(tmp_path: Path) -> None:
     assert rb"\x1b]0;title\x07" in done.stderr
 
 
+@pytest.mark.slow
 def test_folders_whose_names_are_not_utf_8(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/caf\xe9"
     txlog.write(tmp_path / "t", pa.table({"n": [1]}))
@@ -155,6 +156,7 @@ def test_folders_whose_names_are_not_utf_8(tmp_path: Path) -> None:
             done.stdout.decode()
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output_is_an_error_of_one_line(tmp_path: Path) -> None:
     txlog.write(tmp_path / "t", pa.table({"n": [1]}))
     for words in (["show"], ["count"], ["history", "--json"]):

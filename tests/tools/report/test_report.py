@@ -170,6 +170,7 @@ def test_statistics_of_many_files_are_estimated(
     assert column.depth == 1  # Of 10 ranges that are far from each other.
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is that of Linux")
 def test_a_limit_of_address_space_is_an_error(tmp_path: Path) -> None:
     """V8 would end the process."""

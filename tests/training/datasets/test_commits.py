@@ -174,6 +174,7 @@ def race(place: Context, processes: int, each: int) -> None:
     assert all("".join(texts(place, c.commit_id)) == c.message for c in found)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-3")
 def test_processes_race_and_numbers_have_no_gaps(place: Context) -> None:
     race(place, processes=2, each=3)

@@ -193,6 +193,7 @@ def chosen(calls: list[tuple[str, str]], every: int) -> list[CrashPoint]:
     return crash_points(calls)[::every]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-2", "DST-6", "DST-23", "DST-25", "DST-72")
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_a_verb_that_breaks_off_has_its_effect_or_none(store: MemoryStore, verb: str) -> None:
@@ -269,6 +270,7 @@ class Late(FaultyStore):
         self._target.put_if_absent(*self._late)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", range(1, 12))
 def test_a_data_set_stays_if_its_event_arrives_late(store: MemoryStore, failing: int) -> None:
     model = model_of(store, "create")
@@ -409,6 +411,7 @@ def run_pair(store: MemoryStore, pair: tuple[str, str], *, seeds: int = 0) -> in
     return count - seeds
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-3", "DST-21", "DST-23")
 @pytest.mark.parametrize(
     ("pair", "orders"),

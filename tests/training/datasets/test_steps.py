@@ -238,6 +238,7 @@ def test_a_function_of_a_module(datasets: Datasets, folder: Path) -> None:
     assert run.error.code == "program"  # No word of a command need be a path.
 
 
+@pytest.mark.slow
 def test_usual_python_runs(datasets: Datasets, folder: Path) -> None:
     """Annotations, dataclasses, processes, and a file named like a module of Python."""
     (folder / "tokenize.py").write_text(CLEAN)
@@ -306,6 +307,7 @@ SAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-71")
 @pytest.mark.parametrize("kind", list(PROGRAMS))
 def test_a_program_that_fails_changes_nothing(datasets: Datasets, folder: Path, kind: str) -> None:
@@ -326,6 +328,7 @@ def test_a_program_that_fails_changes_nothing(datasets: Datasets, folder: Path, 
     assert [one.name for one in datasets.list()] == ["raw"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "said"),
     [

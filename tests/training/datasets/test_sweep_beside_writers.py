@@ -393,6 +393,7 @@ def break_off(
     return len(points)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-28", "DST-29")
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_breaks_off_is_finished_by_the_next_one(store: MemoryStore, other: str) -> None:

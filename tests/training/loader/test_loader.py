@@ -98,6 +98,7 @@ def plain_shuffle(shuffle: Shuffle | None) -> tuple[int, int, int] | None:
     return shuffle.seed, shuffle.lanes, shuffle.window_rows
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LDR-1", "LDR-7", "LDR-9", "LDR-10", "LDR-11")
 @given(st.data())
 @settings(max_examples=examples(45))
@@ -448,6 +449,7 @@ with open({seen!r}, "a") as seen:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_at_the_exact_row(table: txlog.Table, tmp_path: Path) -> None:
     """kill -9 in mid-epoch, twice; the third process ends the epoch: every row once."""
     seen, state = tmp_path / "seen", tmp_path / "state"

@@ -58,6 +58,7 @@ class Described(Loader):
         super().__init__(table, shuffle=shuffle, weights=weights, columns=["id", "s"], **more)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LDR-16")
 @given(st.data())
 @settings(max_examples=examples(60))
@@ -277,6 +278,7 @@ def failing(batch: dict[str, Any]) -> None:
     raise KeyError(int(batch["id"][0]))
 
 
+@pytest.mark.slow
 def test_processes_transform_batches_in_their_order() -> None:
     table = table_of(0, 400)
     arguments: dict[str, Any] = {"batch_size": 7, "columns": ["id"], "epochs": 2}
@@ -323,6 +325,7 @@ def test_processes_within_forked_and_daemonic_processes() -> None:
         assert answers.get() == wanted
 
 
+@pytest.mark.slow
 def test_what_a_prompt_defines_is_refused() -> None:
     code = (
         "import numpy as np, pyarrow as pa, txlog\n"
@@ -336,6 +339,7 @@ def test_what_a_prompt_defines_is_refused() -> None:
     assert "it was defined in a notebook, or at a prompt" in told.stdout
 
 
+@pytest.mark.slow
 def test_failures_of_processes() -> None:
     table = table_of(0, 40)
     arguments: dict[str, Any] = {"batch_size": 7, "columns": ["id"], "shuffle": None}

@@ -100,6 +100,7 @@ def test_a_wav_of_python_has_its_rate_and_duration(
     assert abs(found.duration_ms - frames * 1000 / rate) <= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 @pytest.mark.spec("DST-47")
 def test_each_prefix_is_refused_or_says_what_the_whole_file_says(name: str) -> None:
@@ -137,6 +138,7 @@ def test_a_changed_file_has_plausible_headers_or_one_clear_error(
     require_plausible(content, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_each_changed_byte_of_the_first_ones(name: str) -> None:
     content = SAMPLES[name]
