@@ -222,7 +222,7 @@ _CALLED = {
     "catalog": ("database",),
     "column": ("columns", "names"),
     "columns": ("sort_by", "on", "cols", "constraints"),
-    "commit": ("wanted", "a", "b"),
+    "commit": ("wanted", "target", "a", "b"),
     "data": ("source", "updates", "new_values", "set", "values", "constraints", "columns", "column",
              "df", "uri", "operation"),
     "df": ("source", "data"),
@@ -246,7 +246,7 @@ _CALLED = {
     "uri": ("target", "table", "location", "root"),
     "values": ("texts",),
     "version": ("start_version", "end_version"),
-    "wanted": ("commit",),
+    "wanted": ("commit", "target"),
     "where": ("predicate", "filter", "condition", "partitionFilter"),
 }  # fmt: skip
 
