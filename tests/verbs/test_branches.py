@@ -18,7 +18,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.extend import context_of
-from txlog.snapshot.branches import REGISTRY, registry_of
+from txlog.snapshot.branches import REGISTRY, registry_of, require_branch
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.branches import BranchStore
@@ -398,6 +398,26 @@ def test_who_gave_up_does_not_open_what_another_publishes(tmp_path: Path) -> Non
     assert load_snapshot(view).version == branch.version
     table.branches.publish("b")
     assert left(table) == [*range(1, 7), 10, 11]
+
+
+@pytest.mark.spec("BRA-15", "GUA-4")
+@pytest.mark.parametrize("operation", [PublishBranch, DiscardBranch])
+def test_a_log_that_was_closed_before_is_not_taken_for_that_of_a_new_branch(
+    tmp_path: Path, operation: Any
+) -> None:
+    """A publisher that lost the name to a new branch found it empty, and rows were written then."""
+    table = made(tmp_path / "t")
+    closing = operation("b")
+    closing.context = context_of(table)
+    table.branches.create("b")
+    old = require_branch(table.refresh().snapshot, "b")
+    assert closing._close(old, load_snapshot(BranchStore.of(closing.context.store, old.chain)))
+    table.branches.publish("b")
+    table.branches.create("b")
+    new = require_branch(table.refresh().snapshot, "b")
+    tip = load_snapshot(BranchStore.of(closing.context.store, new.chain))
+    txlog.Table(table.uri, branch="b").append(xs(4))
+    assert not closing._close(new, tip)
 
 
 @pytest.mark.spec("BRA-17")

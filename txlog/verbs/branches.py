@@ -148,7 +148,8 @@ class _Closing(Operation):
             return False
         if isinstance(done, Committed):
             self._closed = branch
-        return self._closed is not None
+        # An earlier attempt may have closed another branch of this name.
+        return self._closed == branch
 
     def discard(self) -> None:
         """Open the log of the branch again, if it is not published or discarded."""
