@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from types import CodeType, FunctionType, TracebackType
 from typing import Any
 
-from txlog.base.errors import InvalidInputError, in_callers_words
+from txlog.base.errors import InvalidInputError, TxlogError, in_callers_words
 
 FACES = ("txlog", "txlog.extend", "txlog.spark_ext", "txlog.testing", "txlog.training")
 """The modules whose names users import."""
@@ -102,7 +102,8 @@ def functions(faces: tuple[str, ...]) -> Iterator[Callable[..., Any]]:
     for face in faces:
         module = sys.modules[face]
         for name in module.__all__:
-            yield from walk(getattr(module, name))
+            with suppress(ImportError, TxlogError):  # It needs a package that is not installed.
+                yield from walk(getattr(module, name))
     for home in ATTRIBUTES:
         yield from walk(resolve_name(home))
 
