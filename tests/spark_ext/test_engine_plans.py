@@ -83,12 +83,9 @@ def test_a_change_that_workers_plan_is_that_of_one_process(
         assert done(path, verb, where, Workers()) == expected
 
 
-# The partitions of new rows choose the files of a dynamic overwrite, and no predicate does.
-@pytest.mark.parametrize("verb", sorted({*VERBS} - {"dynamic", "compact deletions"}))
-def test_no_change_loads_the_log_where_workers_do(
-    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = txlog.write(tmp_path, rows(*range(9)), partition_by="p")
+def unread(path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
+    """Return a table with a checkpoint; from now on the test fails if the whole log is read."""
+    table = txlog.write(path, rows(*range(9)), partition_by="p")
     table.append(rows(1, 2, 4))
     table.maintenance.checkpoint()
 
@@ -96,6 +93,15 @@ def test_no_change_loads_the_log_where_workers_do(
         raise AssertionError("the whole log is read")
 
     monkeypatch.setattr(live_files, "read_files", refused)
+    return table
+
+
+# The partitions of new rows choose the files of a dynamic overwrite, and no predicate does.
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"dynamic", "compact deletions"}))
+def test_no_change_loads_the_log_where_workers_do(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = unread(tmp_path, monkeypatch)
     engine = Workers()
     with moved(APART):
         VERBS[verb](txlog.Table(tmp_path, engine=engine), txlog.col("x") == 1)
@@ -154,14 +160,7 @@ def test_a_doctor_whose_workers_read_the_log_finds_what_one_process_finds(
 
 
 def test_a_doctor_on_workers_loads_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = txlog.write(tmp_path, rows(*range(9)), partition_by="p")
-    table.append(rows(1, 2, 4))
-    table.maintenance.checkpoint()
-
-    def refused(*_: Any) -> Any:
-        raise AssertionError("the whole log is read")
-
-    monkeypatch.setattr(live_files, "read_files", refused)
+    unread(tmp_path, monkeypatch)
     engine = Workers()
     assert examined(tmp_path, 2, engine).files_opened == 2
     assert engine.functions.count("_FoldShare") > 3
