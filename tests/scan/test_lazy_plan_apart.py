@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from txlog.scan.plan import ScanPlan
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.open import open_store
+from txlog.testing import Fault, FaultyStore
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.string()), ("p", pa.string())])
 ALWAYS = {
@@ -203,6 +205,79 @@ def test_a_damaged_sidecar_never_makes_a_part_the_whole(
             classic.unlink()
         with pytest.raises(txlog.LogCorruptError, match="sidecar"):
             _ = planned(v2, Workers(), where=predicate).fragments
+
+
+class Failing(Workers):
+    """Something happens to the file of one share before its worker reads it, the first time."""
+
+    def __init__(self, share: int, fault: str, path: Path) -> None:
+        super().__init__()
+        self.share, self.fault, self.path = share, fault, path
+        self.struck: str | None = None  # The path of the file.
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        for number, item in enumerate(items):
+            work = function
+            if number == self.share and self.struck is None:
+                self.struck = item.path
+                if self.fault == "throttled":
+                    refusals = [Fault(name, 1, "not_done") for name in ("open_input", "read")]
+                    work = replace(function, store=FaultyStore(function.store, refusals))  # type: ignore[type-var]  # A dataclass.
+                else:
+                    {"missing": Path.unlink, "damaged": damage}[self.fault](self.path / item.path)
+            yield from super().map(work, [item])
+
+
+@pytest.mark.slow
+@pytest.mark.spec("SPK-31")
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    before=st.lists(STEPS, min_size=1, max_size=4),
+    after=st.lists(STEPS.filter(lambda step: step != "checkpoint"), max_size=2),
+    kind=st.sampled_from(["classic", "parts", "v2"]),
+    fault=st.sampled_from(["missing", "damaged", "throttled"]),
+    share=st.integers(0, 5),
+    is_cleaned=st.booleans(),
+    where=PREDICATES,
+)
+def test_a_share_that_cannot_be_read_never_makes_a_part_the_whole(
+    before: list[str], after: list[str], kind: str, fault: str, share: int, is_cleaned: bool,
+    where: Any,
+) -> None:  # fmt: skip
+    small = {
+        "txlog.checkpoint.write:_ROW_GROUP": 2,
+        "txlog.checkpoint.sidecars:PART_ROWS": 3,
+        "txlog.checkpoint.read:_SHARE_BYTES": 1,
+    }
+    with TemporaryDirectory() as root, moved(small):
+        path, log = Path(root), Path(root, "_delta_log")
+        policy = "v2" if kind == "v2" else "classic"
+        make(path, [*before, "append", "checkpoint", *after], policy, True)
+        if kind == "parts":
+            in_parts(log, 3)
+        newest = load_snapshot(open_store(root)).checkpoint[0].version
+        for file in log.iterdir() if is_cleaned else ():  # As a clean-up of the log leaves it.
+            if file.name[:20].isdecimal() and int(file.name[:20]) < newest:
+                file.unlink()
+        expected = by_path(planned(path, None, where=where).fragments)
+        engine = Failing(share, fault, path)
+        found: Any
+        with moved(ALWAYS), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                found = by_path(planned(path, engine, where=where).fragments)
+            except txlog.TxlogError as error:
+                found = error
+            if engine.struck is None or (fault != "throttled" and not is_cleaned):
+                assert found == expected
+                assert bool(said) is (engine.struck is not None)
+            elif fault == "throttled":
+                assert isinstance(found, txlog.StoreError)
+                assert not said
+                assert by_path(planned(path, engine, where=where).fragments) == expected
+            else:
+                assert isinstance(found, txlog.LogCorruptError)
+                assert found.path == engine.struck
 
 
 @pytest.mark.spec("SPK-31")

@@ -117,6 +117,24 @@ def test_an_executor_that_is_lost_for_good_is_a_clear_error(
 
 
 @pytest.mark.slow
+@pytest.mark.spec("SPK-31")
+def test_a_plan_for_which_the_driver_has_no_room_is_a_clear_error(
+    spark: "SparkSession", path: str
+) -> None:
+    settings = spark.sparkContext._jsc.sc().conf()  # type: ignore[attr-defined]
+    expected = sorted(txlog.Table(path).to_arrow(["n"], "n > 3")["n"].to_pylist())
+    with moved(LARGE | {"txlog.scan.lazy_plan:APART_FROM": 1}):
+        settings.set("spark.driver.maxResultSize", "100b")
+        try:
+            with pytest.raises(txlog.EngineError, match="maxResultSize") as caught:
+                spark_ext.read(spark, path, where="n > 3")
+        finally:
+            settings.remove("spark.driver.maxResultSize")
+        assert "predicate" in caught.value.remedy
+        assert numbers(spark_ext.read(spark, path, where="n > 3")) == expected
+
+
+@pytest.mark.slow
 @pytest.mark.spec("SPK-30")
 def test_over_spark_connect(remote: Callable[..., Any], path: str) -> None:
     def work(spark: "SparkSession", path: str) -> tuple[list[int], int]:

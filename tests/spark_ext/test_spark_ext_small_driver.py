@@ -11,6 +11,7 @@ import pytest
 from own_driver import run_driver
 
 import txlog
+from tests.moved import moved
 
 pytestmark = [pytest.mark.spark, pytest.mark.exhaustive]
 
@@ -86,7 +87,7 @@ def test_a_task_that_is_tried_again_leaves_orphans_at_most(tmp_path: Path) -> No
     rows = pa.table({"x": list(range(60))})
     table = txlog.write(path, rows, options=txlog.WriteOptions(max_rows_per_file=10))
     table.alter.add_features("txlog.fragments")
-    run_small("retry_driver.py", path, died)
+    run_small("retry_driver.py", "columns", path, died)
     assert died.exists()
     made = txlog.Table(path)
     assert made.version == table.version + 1
@@ -95,3 +96,16 @@ def test_a_task_that_is_tried_again_leaves_orphans_at_most(tmp_path: Path) -> No
     named = {file.path for held in made.fragments() for file in held.files}
     stored = {file.name for file in path.glob("*.parquet")}
     assert named < stored  # What the first attempt wrote is there still, and nothing names it.
+
+
+@pytest.mark.spec("SPK-31")
+def test_the_share_of_a_lost_worker_is_planned_again(tmp_path: Path) -> None:
+    path, died = tmp_path / "t", tmp_path / "died"
+    properties = {"delta.checkpointPolicy": "v2"}
+    with moved({"txlog.checkpoint.sidecars:PART_ROWS": 1}):
+        table = txlog.write(path, pa.table({"x": [0, 1, 2]}), properties=properties)
+        table.append(pa.table({"x": [3, 4, 5]}))
+        table.append(pa.table({"x": [6]}))
+        table.maintenance.checkpoint()
+    assert run_small("retry_driver.py", "plan", path, died) == "[4, 5, 6]"
+    assert died.exists()

@@ -21,6 +21,8 @@ from fault_proxy import SLOW_S, Failure, at_random, proxy
 from servers import SECRET, SERVERS, Server, missing
 
 import txlog
+from tests.moved import moved
+from tests.scan.test_lazy_plan_apart import Workers
 from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
@@ -29,6 +31,10 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.expressions.sql import as_expression
+from txlog.scan.lazy_plan import plan_snapshot
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
 from txlog.store.cloud import CloudStore
 from txlog.store.cloud_options import fsspec_options, obstore_config, place_of
@@ -303,6 +309,50 @@ def test_a_lost_answer_alone_needs_no_help(s3: Server) -> None:
     assert len(seen) == 3
     found = txlog.Table(root, storage_options=s3.options)
     assert (found.version, found.count()) == (3, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("SPK-31")
+def test_a_plan_on_a_store_that_throttles_is_whole_or_an_error(s3: Server) -> None:
+    """Workers read the log, as executors of Spark do."""
+    root = s3.root()
+    properties = {"delta.checkpointPolicy": "v2"}
+    table = txlog.write(root, numbers(0, 4), properties=properties, storage_options=s3.options)
+    table.append(numbers(4, 8))
+    table.append(numbers(8, 12))
+    with moved({"txlog.checkpoint.sidecars:PART_ROWS": 1}):
+        table.maintenance.checkpoint()
+    seen: set[str] = set()
+    refuses_all = False
+
+    def busy(method: str, path: str) -> Failure | None:
+        is_new = path not in seen
+        seen.add(path)
+        return "503" if "_sidecars" in path and (is_new or refuses_all) else None
+
+    apart = {"txlog.snapshot.live_files:_LARGE_BYTES": 1, "txlog.scan.lazy_plan:APART_FROM": 1}
+    with moved(apart), proxy(s3.url, busy) as server:
+        store = open_store(root, through(s3, server.url))
+        snapshot = load_snapshot(store)
+
+        def planned(where: str) -> list[str]:
+            engine = Workers()
+            plan = plan_snapshot(
+                store,
+                snapshot,
+                lambda: load_files(store, snapshot).live,
+                where=as_expression(where),
+                engine=engine,
+            )
+            found = sorted(plan.paths.to_pylist())
+            assert len(engine.items) == 4  # The sidecars, and the file that names them.
+            return found
+
+        assert planned("x > 5") == sorted(table.files(["path"], where="x > 5")["path"].to_pylist())
+        assert len({path for path in seen if "_sidecars" in path}) == 3
+        refuses_all = True
+        with pytest.raises(StoreError, match="_sidecars"):
+            planned("x > 5")
 
 
 @pytest.mark.spec("GUA-6")
