@@ -268,6 +268,21 @@ def test_many_changed_rows_are_scanned(
 
 @pytest.mark.slow
 @pytest.mark.spec("SPK-29")
+def test_a_key_that_many_rows_share_counts_as_often(
+    spark: SparkSession, tmp_path: Path, takes: list[tuple[str, ...] | None]
+) -> None:
+    table = made(tmp_path / "t", {}, [], 400)
+    source = spark.createDataFrame([(4, "u")], "k long, v string")
+    for least in (5, 6):  # A fifth of the numbers from 0 to 4, with one key.
+        merger = spark_ext.table(spark, table.uri).merge(source, "target.x = source.k")
+        with moved({SCANNED: least}):
+            done = merger.when_matched_update({"t": "source.v"}).execute()
+        assert done.metrics["numTargetRowsUpdated"] == 80
+    assert takes == [("at", "id", "p", "s", "x"), None]
+
+
+@pytest.mark.slow
+@pytest.mark.spec("SPK-29")
 def test_rows_of_an_open_transaction_keep_what_no_clause_names(
     spark: SparkSession, tmp_path: Path, takes: list[tuple[str, ...] | None]
 ) -> None:

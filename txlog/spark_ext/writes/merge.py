@@ -296,9 +296,9 @@ class SparkMerge(SparkChange):
         text = column_text(self._predicate, base.schema, self._alias, source, self._frames)
         return text, OF_TARGET, source.alias(OF_SOURCE)
 
-    def most_changed(self) -> int | None:
-        """Return the number of keys of the source, each of which usually matches one row."""
-        return None if self._keys is None else self._keys.count
+    def most_changed(self, base: Snapshot, plan: ScanPlan) -> int | None:
+        """Return about how many rows of the plan's files have a key of the source."""
+        return None if self._keys is None else self._keys.about_rows(base, plan.files)
 
     @property
     def _changes_others(self) -> bool:

@@ -181,7 +181,7 @@ class SparkChange(ChangeRows):
         self._frame = None
         self._require_computed_from(base)
         plan = self.look(base, self.where(base))
-        self.takes = takes_rows(plan, self.most_changed())
+        self.takes = takes_rows(plan, self.most_changed(base, plan))
         change = self.planned(base)
         require_storable(change.schema)
         change = self.settled(base, change, plan)
@@ -193,8 +193,8 @@ class SparkChange(ChangeRows):
         """Return the change that is carried out. Default: the planned one."""
         return change
 
-    def most_changed(self) -> int | None:
-        """Return about how many rows change at most. Default: None, it is not known."""
+    def most_changed(self, base: Snapshot, plan: ScanPlan) -> int | None:
+        """Return about how many rows of a plan's files change. Default: None, it is not known."""
         return None
 
     @property

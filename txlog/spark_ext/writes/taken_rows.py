@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
-# Tasks read rows by their addresses where the files have so many rows for each key.
+# Tasks read rows by their addresses where the files have so many rows for each row that changes.
+# CPU seconds of a merge into 1,000,000 rows of 10 columns in 10 files, by addresses and by a scan
+# (2026-11-30, two runs each). Unique keys, which Spark joins with a shuffle: 8 to 14 and 12 to 22
+# for 1,000 rows, 10 to 12 and 11 to 12 for 20,000, 17 to 18 and 11 to 12 for 100,000. Keys of
+# 10,000 rows each: 4 and 4 to 5 for one key, 5 and 4 to 5 for 10, 10 and 5 to 8 for 50.
 _SCANNED_ROWS: Threshold = 50
 _FILES: Threshold = 20_000  # Of more files, each task would get too long a list.
 _BYTES: Threshold = 16 << 20  # The bytes in files of the rows that are read at a time.
