@@ -9,7 +9,7 @@ left out is a part of no row of the join.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -110,22 +110,65 @@ def _sources(scope: Scope, relations: Mapping[str, Any]) -> dict[str, _Source]:
         renames = one.this.args.get("alias") and one.this.args["alias"].args.get("columns")
         relation = relations.get(one.this.name) if is_plain and not renames else None
         found[alias] = _Source(one.this.name, alias, relation, side == "LEFT")
+    shared = _shared(joins, found)
     where = select.args.get("where")
     for condition in _parts(where.this if where is not None else None):
-        _learn(condition, found, None)
+        _learn(condition, found, shared, None)
     for one in joins:
         alias = one.this.alias_or_name.lower()
         only = alias if found[alias].may_lack else None
         for condition in _parts(one.args.get("on")):
-            _learn(condition, found, only)
+            _learn(condition, found, shared, only)
         for name in one.args.get("using") or ():
-            others = [other for other in found if other != alias]
-            pairs = [(other, _own(found[other], name.name)) for other in others]
-            known = [(other, column) for other, column in pairs if column is not None]
-            mine = _own(found[alias], name.name)
-            if mine is not None and len(known) == 1 == len(others):
-                _learn_keys(found, (alias, mine), known[0], only)
+            columns = shared.get(name.name.lower(), {})
+            if alias in columns:
+                _learn_keys(found, (alias, columns[alias]), next(iter(columns.items())), only)
+    _spread(found)
     return found
+
+
+def _shared(joins: Sequence[exp.Join], sources: Mapping[str, _Source]) -> dict[str, dict[str, str]]:
+    """Return the columns that USING joins, by their name in lower case: in which tables, in order.
+
+    Behind them the name alone means the column of the first table. It is left out if a table has
+    such a column that USING does not join, or perhaps has one.
+    """
+    using = {
+        one.this.alias_or_name.lower(): {name.name.lower() for name in one.args.get("using") or ()}
+        for one in joins
+    }
+    found: dict[str, dict[str, str]] = {}
+    for name in set().union(*using.values()):
+        columns: dict[str, str] = {}
+        for alias, source in sources.items():
+            own = _own(source, name)
+            if own is not None and (not columns or name in using[alias]):
+                columns[alias] = own
+            elif _may_have(source, name):
+                break
+        else:
+            found[name] = columns
+    return found
+
+
+def _may_have(source: _Source, name: str) -> bool:
+    return source.relation is None or name in map(str.lower, source.relation.schema.names)
+
+
+def _spread(sources: Mapping[str, _Source]) -> None:
+    """Give the values that a column must have to the columns that must be equal to it."""
+    more = True
+    while more:
+        more = False
+        for source in sources.values():
+            for column, other, its in source.keys:
+                values = sources[other].values.get(its)
+                # Rows without one of the other table are in the result, too.
+                if values is None or sources[other].may_lack or column in source.values:
+                    continue
+                if values.type == source.relation.schema.field(column).type:
+                    source.values[column] = values
+                    more = True
 
 
 def _parts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
@@ -142,20 +185,25 @@ def _parts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
         yield condition
 
 
-def _learn(condition: exp.Expr, sources: dict[str, _Source], only: str | None) -> None:
+def _learn(
+    condition: exp.Expr,
+    sources: dict[str, _Source],
+    shared: Mapping[str, Mapping[str, str]],
+    only: str | None,
+) -> None:
     """Note what a condition says; with `only`, of the right side of a LEFT JOIN alone."""
     from sqlglot import exp
 
     if isinstance(condition, exp.EQ):
         left, right = condition.this.unnest(), condition.expression.unnest()
-        columns = [_column(one, sources) for one in (left, right)]
+        columns = [_column(one, sources, shared) for one in (left, right)]
         if columns[0] is not None and columns[1] is not None:
             _learn_keys(sources, columns[0], columns[1], only)
             return
         for column, value in zip(columns, (right, left), strict=True):
             _learn_values(sources, column, [value], only)
     elif isinstance(condition, exp.In) and condition.expressions:
-        column = _column(condition.this.unnest(), sources)
+        column = _column(condition.this.unnest(), sources, shared)
         _learn_values(sources, column, condition.expressions, only)
 
 
@@ -187,7 +235,9 @@ def _learn_values(
         source.values[column[1]] = values
 
 
-def _column(node: exp.Expr, sources: Mapping[str, _Source]) -> tuple[str, str] | None:
+def _column(
+    node: exp.Expr, sources: Mapping[str, _Source], shared: Mapping[str, Mapping[str, str]]
+) -> tuple[str, str] | None:
     """Return the alias and the name of a column; None if it is none, or perhaps another one."""
     from sqlglot import exp
 
@@ -197,6 +247,8 @@ def _column(node: exp.Expr, sources: Mapping[str, _Source]) -> tuple[str, str] |
         source = sources.get(node.table.lower())
         name = None if source is None else _own(source, node.name)
         return None if name is None else (node.table.lower(), name)
+    if node.name.lower() in shared:
+        return next(iter(shared[node.name.lower()].items()))
     if any(source.relation is None for source in sources.values()):
         return None
     found = [(alias, _own(source, node.name)) for alias, source in sources.items()]
