@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,15 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.moved import moved
-from txlog.base.threads import Threads, for_sizes, in_shares, map_ahead, prefetch, tracked
+from txlog.base.threads import (
+    Threads,
+    for_sizes,
+    in_shares,
+    map_ahead,
+    prefetch,
+    together,
+    tracked,
+)
 
 
 def counted(up_to: int, closed: list[bool]) -> Generator[int, None, None]:
@@ -292,3 +301,32 @@ def test_more_threads_read_small_files() -> None:
         assert for_sizes(engine, [1, 90]) == Threads(4)
         assert for_sizes(Threads(4), [1]) == Threads(4)
         assert for_sizes(Threads(), [1]) == Threads()
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@given(fails=st.lists(st.booleans(), min_size=1, max_size=4))
+def test_calls_are_all_made_or_undone(at_once: bool, fails: list[bool]) -> None:
+    made: list[int] = []
+
+    def made_by(number: int) -> int:
+        if fails[number]:
+            raise ValueError(number)
+        made.append(number)
+        return number
+
+    def call() -> list[int]:
+        calls = [partial(made_by, number) for number in range(len(fails))]
+        return together(calls, at_once=at_once, undo=lambda found: [*map(made.remove, found)])
+
+    if any(fails):
+        with pytest.raises(ValueError, match=f"^{fails.index(True)}$"):
+            call()
+        assert made == []
+    else:
+        assert call() == sorted(made) == [*range(len(fails))]
+
+
+def test_calls_at_once_do_not_wait_for_one_another() -> None:
+    all_three = threading.Barrier(3)
+    calls = [lambda: all_three.wait(20)] * 3
+    assert sorted(together(calls, at_once=True, undo=len)) == [0, 1, 2]

@@ -22,7 +22,7 @@ from txlog.lookup.segments import read_tail
 from txlog.scan import pages
 from txlog.store.base import Store
 from txlog.store.open import open_store
-from txlog.testing import CountingStore, LatencyStore, open_table
+from txlog.testing import CountingStore, Fault, FaultyStore, LatencyStore, open_table
 from txlog.testing.stores import Request
 
 GROUP_ROWS = 16_384
@@ -338,3 +338,64 @@ def test_a_change_by_keys_waits_for_few_requests(
     read = [request.path for tick in store.ticks for request in tick if request.size]
     of_log = [path for path in read if path.startswith("_delta_log")]
     assert len(set(of_log)) == len(of_log), "a file of the log was read twice"
+
+
+class _WritesAtOnce(CountingStore):
+    """A remote store whose writes, but for those of the log, end when five are under way."""
+
+    reads_at_once = 16  # type: ignore[assignment]  # Here it is a constant.
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._party = threading.Barrier(5)
+
+    def _requested(self, request: Request) -> None:
+        super()._requested(request)
+        if request.kind in ("open_output", "write_new", "replace"):
+            self._party.wait(20)  # If one waits for the other, it breaks, and the test fails.
+
+
+def upsert_of_both(table: txlog.Table) -> None:
+    """Update every third row and add others, so that the deletion vector is a file."""
+    keys = [*range(0, 3_000, 3), *range(3_000, 3_100)]
+    done = table.upsert(pa.table({"k": keys, "v": [-1] * len(keys)}), on="k")
+    assert done.metrics["numTargetRowsInserted"] == 100
+
+
+@pytest.fixture
+def one_file() -> str:
+    uri = f"memory://{uuid4()}"
+    properties = {"delta.enableDeletionVectors": "true"}
+    table = txlog.write(uri, pa.table({"k": range(3_000), "v": [0] * 3_000}), properties=properties)
+    table.indexes.create("k")
+    return uri
+
+
+@pytest.mark.spec("LKP-12")
+def test_the_files_of_an_upsert_are_written_at_once(one_file: str) -> None:
+    """The updated and the new rows, a segment of the index for each, and the vector."""
+    store = _WritesAtOnce(open_store(one_file))
+    upsert_of_both(open_table(store))
+    writes = [call for call in store.calls if call.kind in ("open_output", "write_new", "replace")]
+    assert sorted(call.path.rpartition(".")[2] for call in writes) == [
+        "bin", "idx", "idx", "parquet", "parquet",
+    ]  # fmt: skip
+    found = txlog.Table(one_file).to_arrow().sort_by("k")
+    assert found["v"].to_pylist() == [-1, 0, 0] * 1_000 + [-1] * 100
+    assert txlog.Table(one_file).lookup([2_999, 3_001, 0])["v"].to_pylist() == [0, -1, -1]
+
+
+class _FarFaultyStore(FaultyStore):
+    reads_at_once = 16
+
+
+@pytest.mark.parametrize("fault", [("open_output", 1), ("open_output", 2), ("write_new", 1)])
+def test_an_upsert_that_fails_leaves_no_file(one_file: str, fault: tuple[str, int]) -> None:
+    home = open_store(one_file)
+    before = {info.name for info in home.list_tree("")}
+    table = open_table(_FarFaultyStore(home, [Fault(*fault, "not_done")]))
+    with pytest.raises(txlog.TxlogError):
+        upsert_of_both(table)
+    # A vacuum deletes segments that cover no file of the table.
+    left = {info.name for info in home.list_tree("") if not info.name.endswith(".idx")}
+    assert left <= before

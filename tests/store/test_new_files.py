@@ -22,7 +22,8 @@ from txlog.store.base import Store
 from txlog.store.local.disk import Disk, RelaxedDisk
 from txlog.store.local.local import LocalStore
 from txlog.store.open import open_store
-from txlog.testing import CountingStore, FaultyStore
+from txlog.testing import CountingStore, Fault, FaultyStore, LatencyStore
+from txlog.testing.stores import Request, WatchedStore
 from txlog.verbs.create import write_new_table
 
 NEW_FILES = "txlog.store.local.new_files"
@@ -126,7 +127,11 @@ def files_below(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("make", [lambda s: s, FaultyStore, CountingStore])
+def far(store: Store) -> LatencyStore:
+    return LatencyStore(store, delay_s=0)
+
+
+@pytest.mark.parametrize("make", [lambda s: s, FaultyStore, CountingStore, far])
 @pytest.mark.parametrize("root", ["memory://new_files", "local"])
 @pytest.mark.parametrize("error", [RuntimeError("mine"), KeyboardInterrupt()])
 def test_an_error_removes_all(
@@ -139,6 +144,38 @@ def test_an_error_removes_all(
     assert list(store.list_tree("")) == []
     write_files(store, ["a"])
     assert store.read("a") == b"x"
+
+
+class _FarFaultyStore(FaultyStore):
+    reads_at_once = 16
+
+
+@pytest.mark.parametrize("call", [1, 3, len(PATHS)])
+def test_of_a_remote_store_no_file_stays(call: int) -> None:
+    inner = open_store("memory://remote_files")
+    store = _FarFaultyStore(inner, [Fault("open_output", call, "not_done")])
+    with pytest.raises(StoreError):
+        write_files(store, PATHS)
+    assert list(inner.list_tree("")) == []
+
+
+class _InPairs(WatchedStore):
+    """A remote store whose requests end when two are under way."""
+
+    reads_at_once = 16  # type: ignore[assignment]  # Here it is a constant.
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._both = threading.Barrier(2)
+
+    def _requested(self, request: Request) -> None:
+        self._both.wait(20)  # If one waits for the other, it breaks, and the test fails.
+
+
+def test_files_of_a_remote_store_are_completed_beside_one_another() -> None:
+    inner = open_store("memory://two_at_once")
+    write_files(_InPairs(inner), ["a", "b"])
+    assert [info.name for info in inner.list_tree("")] == ["a", "b"]
 
 
 @pytest.mark.slow

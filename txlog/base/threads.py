@@ -467,6 +467,38 @@ def map_all(
     return results
 
 
+def together(
+    calls: Sequence[Callable[[], Result]],
+    *,
+    at_once: bool,
+    undo: Callable[[list[Result]], object],
+) -> list[Result]:
+    """Return the results of calls, in order; undo all results if one call fails.
+
+    With `at_once`, threads run all but the first one, which runs here. After an error, those that
+    run already are waited for.
+    """
+    results: list[Result] = []
+    failure: BaseException | None = None
+    with Workers(len(calls)) as threads:
+        others = [threads.start(_run, call) for call in calls[1:]] if at_once else []
+        for call in [calls[0], *(one.result for one in others)] if at_once else calls:
+            try:
+                results.append(call())
+            except BaseException as error:
+                failure = failure or error
+                if not at_once:
+                    break
+    if failure is not None:
+        undo(results)
+        raise failure
+    return results
+
+
+def _run(call: Callable[[], Result]) -> Result:
+    return call()
+
+
 def _caught(function: Callable[[Item], Result], item: Item) -> Result | Exception:
     """Return the error of a call as a value, because the results of the others are still needed."""
     try:

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc
 from txlog.base.arrow import arrow_array, numpy_array, pc
-from txlog.base.threads import Threads, for_sizes, in_shares, map_ahead, map_all
+from txlog.base.threads import Threads, for_sizes, in_shares, map_ahead, map_all, together
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.data_files.change_files import (
@@ -36,7 +36,7 @@ from txlog.data_files.identity import Numbering, with_marks
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import FileDeletes, RowChanges
-from txlog.data_files.write import FileLayout, discard_files, discard_groups, write_data_files
+from txlog.data_files.write import FileLayout, discard_groups, write_data_files
 from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
@@ -150,25 +150,40 @@ def replace_rows(
     at_once = _at_once(context.store, moving, workers=len(groups))
     rewriting.read.memo.footers = plan.reading.memo.footers  # Footers are not read again.
     steps = _ChangePlan(rewriting.read, columns, writing, new_rows, keeps, at_once)
-    written = map_all(context.engine, partial(_write_group, context, steps), groups, undo=undo)
-    adds = [add for group in written for add in group]
+    numbering = writing.numbering()
+
+    def updated() -> RowChanges:
+        write = partial(_write_group, context, steps)
+        written = map_all(context.engine, write, groups, undo=undo)
+        return RowChanges(written=tuple(add for group in written for add in group))
+
+    def new() -> RowChanges:
+        return RowChanges(written=tuple(_write_inserted(context, writing, inserted, numbering)))
+
+    def left_out() -> RowChanges:
+        return _leave_out(context, snapshot, plan, changes, options, keeps=keeps)
+
+    def discard(parts: Sequence[RowChanges]) -> None:
+        for part in parts:
+            part.discard(context.store)
+
+    # None of them depends on another one, and those of a remote store mostly wait.
+    parts = together([updated, new, left_out], at_once=is_far(context.store), undo=discard)
+    changed, added, deletes = parts
     cdc: list[Cdc] = []
-    try:
-        numbering = writing.numbering()
-        new = _write_inserted(context, writing, inserted, numbering)
-        adds += new
-        if records_changes(snapshot) and not all(_is_gone(one) for one in changes):
+    if records_changes(snapshot) and not all(_is_gone(one) for one in changes):
+        try:
             cdc += _write_images(context, snapshot, steps, changes)
-            cdc += write_rows_of(context, snapshot, inserted_rows(new), schema=writing.schema)
-        deletes = _leave_out(context, snapshot, plan, changes, options, keeps=keeps)
-    except BaseException:
-        discard_files(context.store, adds)
-        discard_changes(context.store, cdc)
-        raise
+            new_rows_of = inserted_rows(added.written)
+            cdc += write_rows_of(context, snapshot, new_rows_of, schema=writing.schema)
+        except BaseException:
+            discard(parts)
+            discard_changes(context.store, cdc)
+            raise
     marks = {} if numbering is None else numbering.marks()
     return replace(
         deletes,
-        written=tuple(adds),
+        written=changed.written + added.written,
         cdc=tuple(cdc),
         copied_rows=0 if keeps else sum(_left(one) for one in changes),
         schema=None if schema is None else with_marks(schema, marks),

@@ -217,7 +217,9 @@ def write_data_files(
         except BaseException:
             writer.give_up()
             raise
-    if writer.segments is not None:
+        if writer.segments is not None and writer.has_ends:  # Meanwhile the last files are sent.
+            writer.segments.write(store, effects)
+    if writer.segments is not None and not writer.has_ends:
         writer.segments.write(store, effects)
     return adds
 
@@ -322,6 +324,7 @@ class _Writer:
         self._pinned_bytes = 0  # The bytes of batches of which buffered rows may be slices.
         self._adds: list[Add] = []
         self.segments = _segments(layout)
+        self.has_ends = self._is_far  # Whether the segments need not read the files.
 
     def write(self, batch: pa.RecordBatch) -> None:
         batch = stored_batch(_filled(batch), self._layout.row_schema)
@@ -529,6 +532,7 @@ class _Writer:
         file.stack.close()
         if self.segments is not None:
             end = file.sink.end if isinstance(file.sink, _KeptEnd) else b""
+            self.has_ends = self.has_ends and bool(end)
             self.segments.close(encode_path(file.path), size, end)
         self._adds.append(
             Add(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -17,7 +17,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     naming_table,
 )
-from txlog.base.threads import Threads, map_ahead, tracked
+from txlog.base.threads import Call, Threads, Workers, map_ahead, tracked
 from txlog.base.thresholds import Threshold
 
 # The kinds of object stores by their schemes.
@@ -318,6 +318,9 @@ def naming(store: Store) -> naming_table:
     return naming_table(store.root)
 
 
+_COMPLETED_AT_ONCE = 8  # New files that wait in memory; each is smaller than a part.
+
+
 class BasicStore:
     """A base class of stores, which implements some methods of `Store` with the other ones.
 
@@ -335,21 +338,39 @@ class BasicStore:
 
     @contextmanager
     def new_files(self: Store) -> Iterator[OpenOutput]:
-        """Open new files; each one is durable when its own block ends."""
+        """Open new files; a thread completes each one of a remote store beside the next ones."""
         paths: list[str] = []
+        waiting: deque[Call[None]] = deque()
 
-        @contextmanager
-        def open_output(path: str) -> Iterator[Any]:
-            with self.open_output(path) as sink:
-                yield sink
+        def complete(path: str, opened: ExitStack) -> None:
+            opened.close()
             paths.append(path)
 
-        try:
-            yield open_output
-        except BaseException:
-            with suppress(TxlogError):  # A second error would hide the first one.
-                self.delete(paths)
-            raise
+        with Workers(_COMPLETED_AT_ONCE) as workers:
+
+            @contextmanager
+            def open_output(path: str) -> Iterator[Any]:
+                with ExitStack() as stack:
+                    yield stack.enter_context(self.open_output(path))
+                    written = stack.pop_all()
+                if not is_far(self):
+                    complete(path, written)
+                    return
+                while len(waiting) >= _COMPLETED_AT_ONCE:
+                    waiting.popleft().result()
+                waiting.append(workers.start(partial(complete, path), written))
+
+            try:
+                yield open_output
+                while waiting:
+                    waiting.popleft().result()
+            except BaseException:
+                for call in waiting:
+                    with suppress(Exception):
+                        call.result()
+                with suppress(TxlogError):  # A second error would hide the first one.
+                    self.delete(paths)
+                raise
 
     @contextmanager
     def attempts(self: Store) -> Iterator[PutIfAbsent]:

@@ -9,20 +9,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txlog.base.effects import REAL
 from txlog.base.errors import (
     NotFoundError,
     OutcomeUnknownError,
     StoreError,
-    TxlogError,
 )
-from txlog.base.threads import Workers, map_ahead
+from txlog.base.threads import map_ahead
 from txlog.base.uris import scheme_of
 from txlog.store.base import (
     ObjectInfo,
-    OpenOutput,
     Put,
     RangesBy,
     known_ms,
@@ -34,14 +32,8 @@ from txlog.store.cloud_options import Place, connect, place_of
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
 from txlog.store.server import ServerStore, frozen
 
-if TYPE_CHECKING:
-    from collections import deque
-
-    from txlog.base.threads import Call
-
 _NAMES_AT_ONCE = 1000  # The number of files in one request to list or delete.
 _AT_ONCE = 16
-_UPLOADS_AT_ONCE = 8  # The number of files that wait in memory; each is smaller than a part.
 _RETRIED = re.compile(r"after [1-9]\d* retries")
 _NOTHING_DONE = ("PermissionDeniedError", "UnauthenticatedError")
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
@@ -306,12 +298,6 @@ class CloudStore(ServerStore):
         It is uploaded in parts while it is written, and it appears when the block ends. The first
         upload of a part checks whether its name is free; otherwise the end of the block does.
         """
-        with self._upload(path) as upload:
-            yield upload
-        self._finish(path, upload)
-
-    @contextmanager
-    def _upload(self, path: str) -> Iterator[Upload]:
         client, key = self._at(path)
 
         def send(parts: Iterator[bytes]) -> None:
@@ -329,43 +315,9 @@ class CloudStore(ServerStore):
         except BaseException:
             upload.abort()
             raise
-
-    def _finish(self, path: str, upload: Upload) -> None:
         rest = upload.finish()
         if rest is not None:
             self.write_new(path, rest)
-
-    @contextmanager
-    def new_files(self) -> Iterator[OpenOutput]:
-        """Open new files; a thread uploads each one while the next one is written."""
-        from collections import deque
-
-        paths: list[str] = []
-        waiting: deque[Call[None]] = deque()
-
-        def finish(path: str, upload: Upload) -> None:
-            self._finish(path, upload)
-            paths.append(path)
-
-        with Workers(_UPLOADS_AT_ONCE) as workers:
-
-            @contextmanager
-            def open_output(path: str) -> Iterator[Any]:
-                with self._upload(path) as upload:
-                    yield upload
-                while len(waiting) >= _UPLOADS_AT_ONCE:
-                    waiting.popleft().result()
-                waiting.append(workers.start(partial(finish, path), upload))
-
-            try:
-                yield open_output
-                while waiting:
-                    waiting.popleft().result()
-            except BaseException:
-                _await(waiting)
-                with suppress(TxlogError):
-                    self.delete(paths)
-                raise
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are skipped."""
@@ -399,12 +351,6 @@ def _deleted(client: Any, key: str) -> Exception | None:
     except Exception as error:
         return error
     return None
-
-
-def _await(calls: deque[Call[None]]) -> None:
-    while calls:
-        with suppress(Exception):
-            calls.popleft().result()
 
 
 def _info_of(found: Mapping[str, Any], start: int) -> ObjectInfo:
