@@ -413,10 +413,10 @@ def choose_columns(
         There is no column of a name.
     """
     found = []
-    offered = [field.name for field in schema.fields if fits is None or fits(field)]
     for name in column_names(columns):
         column = schema.get(name) if isinstance(name, str) else None
         if column is None:
+            offered = [field.name for field in schema.fields if fits is None or fits(field)]
             raise InvalidInputError(
                 argument="columns",
                 field=str(name),

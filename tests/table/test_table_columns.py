@@ -1,0 +1,76 @@
+"""The steps of a verb are in proportion to the columns of a table."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+
+FEW, MANY = 40, 160
+OWN = str(Path(txlog.__file__).parent)
+
+
+def wide(columns: int) -> pa.Table:
+    return pa.table({f"c{at}": [float(at), 1.0, 2.0] for at in range(columns)})
+
+
+def names(table: txlog.Table) -> list[str]:
+    return table.schema.names
+
+
+WORKS: dict[str, Callable[[txlog.Table], object]] = {
+    "open": lambda table: txlog.Table(table.uri).schema,
+    "read": lambda table: table.to_arrow(),
+    "read by names": lambda table: table.to_arrow(names(table)),
+    "read a row": lambda table: table.to_arrow(where="c7 = 7"),
+    "take": lambda table: table.take(addresses=[table.fragments()[1].id << 32]),
+    "head": lambda table: table.head(),
+    "plan": lambda table: table.scan(where="c7 > 6").fragments(),
+    "typed statistics": lambda table: table.files(statistics="flat"),
+    "append": lambda table: table.append(wide(len(names(table)))),
+    "update": lambda table: table.update({"c3": "4"}),
+    "delete": lambda table: table.delete("c3 = 2"),
+    "upsert": lambda table: table.upsert(wide(len(names(table))).slice(0, 1), on="c1"),
+    "compact": lambda table: table.optimize.compact(),
+    "checkpoint": lambda table: table.maintenance.checkpoint(),
+    "changes": lambda table: table.changes(0).to_arrow(),
+}
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """Return how many lines of txlog run in this thread; each turn of a loop is one."""
+    steps = 0
+
+    def of_line(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal steps
+        steps += 1
+        return of_line
+
+    def of_call(frame: FrameType, event: str, arg: object) -> Any:
+        return of_line if frame.f_code.co_filename.startswith(OWN) else None
+
+    before = sys.gettrace()
+    sys.settrace(of_call)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+@pytest.mark.parametrize("name", list(WORKS))
+def test_no_step_is_repeated_for_each_pair_of_columns(tmp_path: Path, name: str) -> None:
+    def made(columns: int) -> txlog.Table:
+        feed = {"delta.enableChangeDataFeed": "true"}
+        table = txlog.write(tmp_path / f"{columns}", wide(columns), properties=feed)
+        table.append(wide(columns))
+        return table
+
+    WORKS[name](made(10))  # What is loaded when it is first used.
+    few, many = (steps_of(lambda held=held: WORKS[name](held)) for held in map(made, (FEW, MANY)))
+    assert many / few < MANY / FEW * 1.1, (few, many)
