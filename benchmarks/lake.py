@@ -105,16 +105,18 @@ WIDE = ("wide, append", "wide, read", "wide, update", "wide, upsert")
 SMALL = ("partitions, synced", "partitions, relaxed", "small files, read")
 
 
-def spark_read(columns: list[str], size: int, folder: Path, memory: str) -> dict[str, float]:
+def spark_read(case: str, size: int, folder: Path, memory: str) -> dict[str, float]:
     """Time `spark_ext.read` of a table with `size` files in 1,000 partitions, after a small one."""
     from pyspark.sql import SparkSession
 
     from txlog import spark_ext
 
-    tables = {count: folder / f"files-{count}" for count in (1_000, size)}
+    columns, vectors = SPARK[case]
+    name = "vectors" if vectors else "files"
+    tables = {count: folder / f"{name}-{count}" for count in (1_000, size)}
     for count, root in tables.items():
         if not root.exists():
-            log_tables.write_sidecars(root, count)
+            log_tables.write_sidecars(root, count, vectors=vectors)
     builder: Any = SparkSession.builder
     builder = builder.master("local[2]").config("spark.driver.memory", memory)
     spark = builder.config("spark.ui.enabled", "false").getOrCreate()
@@ -265,14 +267,19 @@ LOG = (
     "log, first batch of a stream",
 )  # fmt: skip
 BULK = tuple(f"bulk, {shape}" for shape in log_tables.SHAPES)
-SPARK = {"not partitioned": ["id", "n0"], "partitioned": ["id", "day"]}
+SPARK = {
+    "not partitioned": (["id", "n0"], False),
+    "partitioned": (["id", "day"], False),
+    "partitioned, deletions in 1%": (["id", "day"], True),
+}
+"""The columns that are read, and whether one file of 100 has deleted rows."""
 
 
 def once(part: str, case: str, engine: str, size: int, given: argparse.Namespace) -> Any:
     if part == "merge":
         return spark_merges(case, size, given.folder, given.memory)
     if part == "spark":
-        return spark_read(SPARK[case], size, given.folder, given.memory)
+        return spark_read(case, size, given.folder, given.memory)
     if part == "make":
         return make(case, size, given.folder)
     root = given.folder / "work"

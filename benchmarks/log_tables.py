@@ -247,16 +247,37 @@ def by_txlog(root: Path) -> None:
 PER_SIDECAR = 100_000
 
 
-def write_sidecars(root: Path, files: int) -> None:
-    """Write a V2 checkpoint of version 1 with pyarrow alone, for more files than memory holds."""
+THREE_ROWS = {
+    "storageType": "i",
+    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000625c8Xg000310SSi2",
+    "sizeInBytes": 38,
+    "cardinality": 3,
+}
+"""A deletion vector in the log: the first three rows."""
+
+
+def write_sidecars(root: Path, files: int, *, vectors: bool = False) -> None:
+    """Write a V2 checkpoint of version 1 with pyarrow alone, for more files than memory holds.
+
+    With `vectors`, one of 100 files has deleted rows: three of them, in the log.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sidecars = root / "_delta_log" / "_sidecars"
     sidecars.mkdir(parents=True)
     first = [info(0), *first_lines(V2)]
+    if vectors:
+        for features in ("readerFeatures", "writerFeatures"):
+            first[1]["protocol"][features] = ["v2Checkpoint", "deletionVectors"]
     write_commit(root / "_delta_log", 0, first)
     write_commit(root / "_delta_log", 1, [info(1)])
+    descriptor = [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
     kind = pa.struct(
         [
             ("path", pa.string()),
@@ -265,14 +286,17 @@ def write_sidecars(root: Path, files: int) -> None:
             ("modificationTime", pa.int64()),
             ("dataChange", pa.bool_()),
             ("stats", pa.string()),
+            *([("deletionVector", pa.struct(descriptor))] if vectors else ()),
         ]
     )
     named = []
     for start in range(0, files, PER_SIDECAR):
         name = f"part-{start:09}.parquet"
         held = list(adds(start, min(PER_SIDECAR, files - start)))
-        for add in held:
+        for number, add in enumerate(held):
             add["partitionValues"] = list(add["partitionValues"].items())
+            if vectors and number % 100 == 0:
+                add["deletionVector"] = THREE_ROWS
         rows = pa.table({"add": pa.array(held, kind)})
         pq.write_table(rows, sidecars / name, compression="zstd", row_group_size=50_000)
         size = (sidecars / name).stat().st_size
