@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,10 @@ SPARK_SETTINGS = {
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests that share a fixture to one process, so that it is made once.
 
-    Two processes share out the tests of `spark`, a file to either, and have a session each.
+    Two processes share out the slow tests of `spark`, a file to either, and have a session each.
     """
+    for item in combinations(items):
+        item.add_marker(pytest.mark.exhaustive)
     tests: dict[Path, int] = {}  # How many there are that the run has, and one for the file.
     are_slow = config.getoption("markexpr").startswith("slow")
     for item in items:
@@ -70,7 +72,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             names = {mark.name for mark in item.iter_markers()}
             is_run = "exhaustive" not in names and ("slow" in names) == are_slow
             tests[item.path] = tests.get(item.path, 1) + is_run
-    sessions = {"spark-1": 0, "spark-2": 0}
+    # A session costs what some quick tests cost, so these have one.
+    sessions = dict.fromkeys(["spark-1", "spark-2"] if are_slow else ["spark-1"], 0)
     session_of = {}
     for path in sorted(tests, key=lambda path: (-tests[path], path)):
         session_of[path] = min(sessions, key=sessions.__getitem__)
@@ -86,6 +89,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         else:
             continue
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def combinations(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Return cases of slow tests that combine nothing but values that occur in other cases, too.
+
+    The cases that are left have each value of each `parametrize`, of several or of one alone.
+    """
+    cases: dict[str, dict[pytest.Item, set[tuple[int, ...]]]] = {}
+    for item in items:
+        names = {mark.name for mark in item.iter_markers()}
+        if hasattr(item, "callspec") and "slow" in names and "exhaustive" not in names:
+            test = item.nodeid.split("[")[0]
+            cases.setdefault(test, {})[item] = values_of(item, item.callspec.params)
+    left_out: list[pytest.Item] = []
+    for values in cases.values():
+        missing = set[tuple[int, ...]]().union(*values.values())
+        while missing:
+            best = max(values, key=lambda case: len(values[case] & missing))
+            missing -= values.pop(best)
+        left_out += values
+    return left_out
+
+
+def values_of(item: pytest.Item, values: Mapping[str, object]) -> set[tuple[int, ...]]:
+    """Return what each `parametrize` gives to a case: its place, and which values."""
+    found = []
+    for place, mark in enumerate(item.iter_markers("parametrize")):
+        named = mark.args[0]
+        names = [name.strip() for name in named.split(",")] if isinstance(named, str) else named
+        found.append((place, *(id(values[name]) for name in names)))
+    return {*found}
 
 
 def fixtures_of(item: pytest.Item) -> dict[str, str]:

@@ -116,6 +116,7 @@ def loaded_for(table: txlog.Table, work: str) -> set[str]:
     return _LOADED[work]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("pandas") is None, reason="nothing to import")
 def test_pandas_is_not_imported_by_any_verb(table: txlog.Table) -> None:
     folder = str(Path(table.uri).parent)
@@ -183,6 +184,7 @@ def of_pydantic() -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["version", "metadata"])
 def test_opening_a_table_loads_little_else(
     table: txlog.Table, work: str, of_pydantic: set[str]
@@ -194,6 +196,7 @@ def test_opening_a_table_loads_little_else(
     assert sorted(heavy & loaded_for(table, work) - of_pydantic) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["to_arrow", "append", "delete"])
 def test_reading_and_writing_load_little_else(table: txlog.Table, work: str) -> None:
     heavy = {"pyarrow.dataset", "fsspec", "polars", "asyncio", "opentelemetry"}

@@ -123,6 +123,7 @@ sys.exit(any(statuses))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [FOUND_MEANWHILE, HELD_MEANWHILE, pytest.param(ANY_MOMENT, marks=pytest.mark.exhaustive)],

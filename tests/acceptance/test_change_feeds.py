@@ -53,6 +53,7 @@ def applied(before: Counter[str], changes: pa.Table, names: list[str]) -> Counte
     return +after
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FED-7")
 @pytest.mark.parametrize("name", TABLES)
 def test_each_version_is_the_one_before_and_its_changes(name: str) -> None:

@@ -73,6 +73,7 @@ def stated(path: Path) -> set[str]:
     return {"fileSizeHistogram" if name == "histogramOpt" else name for name in names} & FIELDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WITH_CHECKSUMS, ids=lambda case: case.name)
 def test_checksums_agree_with_the_log(case: Case) -> None:
     for path in checksums(case):

@@ -20,6 +20,7 @@ def test_the_corpus_is_there() -> None:
     assert len(cases()) > 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_a_table_is_what_is_known_of_it(case: Case) -> None:
     findings = judge(case)

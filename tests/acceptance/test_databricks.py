@@ -10,6 +10,7 @@ def test_the_tables_are_there() -> None:
     assert len(questions()) > 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", questions())
 def test_a_table_is_what_databricks_says(table: str) -> None:
     asked = [one for one in questions()[table] if not is_omitted(one)]

@@ -157,6 +157,7 @@ def test_a_large_commit_names_the_line_at_fault(tmp_path: Path) -> None:
     assert (caught.value.line, caught.value.field) == (3, "add.size")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES, ids=["compact", "json.dumps", "commas", "colons"])
 @pytest.mark.parametrize("kind", ["json", "compacted.json"])
 def test_a_table_is_opened_the_fast_way(
@@ -206,6 +207,7 @@ def uris(root: Path, where: str | None) -> list[str]:
     return sorted(uri.rpartition("/")[2] for uri in txlog.Table(root).scan(where=where).file_uris())
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20))
 @given(
     st.lists(st.lists(statistics | st.none(), min_size=1, max_size=4), min_size=1, max_size=3),

@@ -86,6 +86,7 @@ def as_row(action: Add | Remove) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.slow
 @given(lines)
 def test_columns_agree_with_the_models(objects: list[dict[str, Any]]) -> None:
     data = b"\n".join(map(orjson.dumps, objects))

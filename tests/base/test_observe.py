@@ -260,6 +260,7 @@ class TestOpenTelemetry:
             "SpanKind.CLIENT"
         }
 
+    @pytest.mark.slow
     def test_a_span_has_the_names_of_the_conventions(self, watched: dict[str, Any]) -> None:
         write, caller = watched["spans"][2:4]
         found = write["attributes"]

@@ -84,6 +84,7 @@ def plain(text: str) -> str:
     return "".join([*kept, parts[-1]])
 
 
+@pytest.mark.slow
 def test_the_walk_finds_the_remedies() -> None:
     found = all_remedies()
     assert len(found) > 550
@@ -92,6 +93,7 @@ def test_the_walk_finds_the_remedies() -> None:
     assert sources.count("remedy=") < len(found) * 1.3
 
 
+@pytest.mark.slow
 def test_remedies_are_in_the_words_of_each_command() -> None:
     lines, wrong = set(), set()
     commands = {words: options_of(one) for words, one in every(group()).items()} | {(): {}}
@@ -185,6 +187,7 @@ def test_a_call_whose_arguments_no_option_has_is_for_python() -> None:
         assert on_command_line(call, Asked("t")) == f"{call} (from Python)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["-c", "--drop", "TABLE", "a b", "it's", "-"])
 @pytest.mark.parametrize("table", ["-t", "t", "--help"])
 def test_any_name_can_stand_in_a_command(name: str, table: str) -> None:

@@ -949,6 +949,7 @@ def test_each_remedy_with_a_call_has_a_case() -> None:
     assert len(ELSEWHERE) < 20
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("key", CASES)
 def test_a_remedy_can_be_followed(key: str, tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_both_kinds_of_managed_tables_take_part(catalog: Catalog, make: Make, ma
     assert content(catalog.table("a")) == content(catalog.table("b")) == [(1, 1), (2, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-6")
 @pytest.mark.parametrize(
     ("error", "act"),
@@ -308,6 +309,7 @@ def test_a_transaction_of_nothing_commits_nothing(catalog: Catalog, tables: None
     assert catalog.table("a").version == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "table", "expected"),
     [

@@ -259,6 +259,7 @@ def write_many(address: str, first: int, count: int) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-23")
 def test_writers_of_several_processes_race(
     stub: Stub, managed: Table, monkeypatch: pytest.MonkeyPatch
@@ -296,6 +297,7 @@ LOST: dict[str, tuple[list[Fault | None], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replays", [True, False], ids=["replays", "conflicts"])
 @pytest.mark.parametrize("case", list(LOST))
 @pytest.mark.spec("CAT-23")

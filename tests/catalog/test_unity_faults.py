@@ -56,6 +56,7 @@ def require_told(found: list[tuple[int, int]], results: dict[int, Result]) -> No
     assert not {one for one, result in results.items() if result == "refused"} & set(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [("dropped", "dropped"), ("lost", "dropped"), ("lost", "lost")])
 @pytest.mark.parametrize("replays", [True, False], ids=["replays", "conflicts"])
 @pytest.mark.spec("CAT-23")

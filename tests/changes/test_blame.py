@@ -129,6 +129,7 @@ LAYERED = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40), deadline=None)
 @given(LAYERED, st.sampled_from(["layer", "move"]))
 @pytest.mark.spec("FED-23")

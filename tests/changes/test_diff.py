@@ -78,6 +78,7 @@ def parts(diff: Diff) -> dict[str, Counter[tuple[Any, ...]]]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(KINDS),

@@ -55,6 +55,7 @@ def open_case(case: Case) -> tuple[Store, Any]:
         pytest.skip(str(error.features))
 
 
+@pytest.mark.slow
 @NEEDS_CORPUS
 @pytest.mark.spec("REC-7")
 @pytest.mark.parametrize("case", CHECKPOINTED, ids=lambda case: case.index["path"])

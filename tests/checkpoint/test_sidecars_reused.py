@@ -110,6 +110,7 @@ def contents(rows: pa.Table) -> dict[str, dict[str, Any]]:
     return {name: {**row, "stats": orjson.loads(row["stats"] or "null")} for name, row in held}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(50), deadline=None)
 @given(STEPS, st.integers(1, 5), st.sampled_from([V2, V2 | STRUCTS, CLASSIC, CLASSIC | STRUCTS]))
 def test_what_is_written_again_says_what_the_log_says(

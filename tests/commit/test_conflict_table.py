@@ -314,6 +314,7 @@ TOUCHING: dict[Effect, list[Action]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-5")
 @pytest.mark.parametrize("effect", TOUCHING, ids=lambda effect: effect.name)
 @pytest.mark.parametrize("kind", get_args(Kind))

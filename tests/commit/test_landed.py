@@ -102,6 +102,7 @@ def do_delete_all(place: Context, base: Snapshot) -> object:
     return delete(place, base, None)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-19")
 @pytest.mark.parametrize("verb", [do_append, do_delete, do_delete_all])
 @pytest.mark.parametrize("hint", [True, False])

@@ -269,6 +269,7 @@ def test_attempts_end_at_the_deadline(place: Context, effects: Any) -> None:
     assert load_snapshot(place.store).version == caught.value.version
 
 
+@pytest.mark.slow
 def test_an_append_that_never_wins_leaves_no_file(place: Context) -> None:
     before = data_files(place)
     with pytest.raises(RetriesExhaustedError):

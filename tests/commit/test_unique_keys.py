@@ -626,6 +626,7 @@ def test_write_ignores_or_updates_as_append_does(tmp_path: Path) -> None:
     assert not txlog.Table.exists(tmp_path / "new")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("UNQ-2")
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()])

@@ -88,6 +88,7 @@ def test_polars(table: txlog.Table) -> None:
             table.to_polars()
 
 
+@pytest.mark.slow
 def test_reports(table: txlog.Table) -> None:
     from txlog.tools.report import report
 
@@ -99,6 +100,7 @@ def test_reports(table: txlog.Table) -> None:
             report(table)
 
 
+@pytest.mark.slow
 def test_pages(table: txlog.Table, tmp_path: Path) -> None:
     if not has("cli"):
         pytest.skip("it is a command")
@@ -132,6 +134,7 @@ def test_pages(table: txlog.Table, tmp_path: Path) -> None:
             server.kill()
 
 
+@pytest.mark.slow
 def test_the_command_line(table: txlog.Table) -> None:
     done = run("-m", "txlog", "count", table.uri)
     assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")  # It needs no parser.
@@ -153,6 +156,7 @@ def test_the_demonstration_says_what_it_needs(tmp_path: Path) -> None:
     assert not (tmp_path / "flights").exists()
 
 
+@pytest.mark.slow
 def test_spark() -> None:
     done = run("-c", "import txlog.spark_ext as s; [getattr(s, name) for name in s.__all__]")
     if has("spark"):
@@ -161,6 +165,7 @@ def test_spark() -> None:
         assert "No module named 'pyspark'" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_client_of_spark_connect() -> None:
     # Without its packages, the import ends the process, with exit code 0.
     done = run("-c", "import pyspark.sql.connect.session; print('imported')")

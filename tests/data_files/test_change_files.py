@@ -123,6 +123,7 @@ def test_changes_are_the_difference_of_versions(
         check(root, deltalake_too=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", [(), ("g",)])
 def test_deltalake_reads_the_same_changes(tmp_path: Path, partition_by: tuple[str, ...]) -> None:
     form = {**FEED, "delta.enableDeletionVectors": "false"}

@@ -38,6 +38,7 @@ SHAPES: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[Any], An
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapping", ["none", "name"])
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -164,6 +165,7 @@ def within(value: Any, kind: pa.DataType, have: pa.DataType) -> Any:
     return value
 
 
+@pytest.mark.slow
 @given(data=st.data(), old=kinds, new=kinds, door=st.sampled_from(["append", "overwrite"]))
 @settings(max_examples=examples(150), deadline=None)
 def test_two_schemas_are_merged_at_every_depth(

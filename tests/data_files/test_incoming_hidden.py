@@ -137,6 +137,7 @@ def declared(kind: DataType) -> str:
     return "varchar(3)" if kind == PrimitiveType("string") else type_name(kind)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(kinds(), st.integers(0, 2**32), st.sampled_from(["plain", "sliced", "dictionary"]))
 def test_values_below_nulls_are_neither_checked_nor_written(

@@ -121,6 +121,7 @@ DOORS: dict[str, Callable[[txlog.Table, pa.Table], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     ("kind", "exact", "lossy"),

@@ -107,6 +107,7 @@ def column(kind: DataType, text: str) -> StructType:
     return StructType((StructField("c", kind, True, {SIZED_TEXT: text}),))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(declared())
 def test_a_text_that_is_too_long_is_refused_wherever_it_is(

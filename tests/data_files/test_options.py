@@ -65,6 +65,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", ["true", "false"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_write_as_they_are_told(tmp_path: Path, verb: str, vectors: str) -> None:

@@ -52,6 +52,7 @@ values = st.tuples(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-34")
 @settings(max_examples=examples(60), deadline=None)
 @given(

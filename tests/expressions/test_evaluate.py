@@ -300,6 +300,7 @@ def test_depth_is_refused_with_an_error_of_ours() -> None:
         to_sql(deep)
 
 
+@pytest.mark.slow
 def test_a_long_list_is_looked_up() -> None:
     table = pa.table({"k": pa.array([1, 2, None], pa.int32())})
     schema = StructType((StructField("k", PrimitiveType("integer")),))

@@ -250,6 +250,7 @@ LONG = st.decimals(
 )
 
 
+@pytest.mark.slow
 @example([Decimal(2**63 - 1)], [Decimal(1)] * 5)
 @example([Decimal(2**63 - 1) * 10**11], [Decimal(10**11)] * 5)
 @given(st.lists(st.none() | LONG, min_size=1, max_size=5), st.lists(LONG, min_size=5, max_size=5))

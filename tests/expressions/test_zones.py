@@ -130,6 +130,7 @@ def test_a_day_is_that_of_the_zone_at_each_door(
     assert numbers(copied.to_arrow()) == [n for n in range(96) if n not in expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_values_and_merges_have_the_zone(table: txlog.Table, zone: str, tmp_path: Path) -> None:
     midnight = datetime(2024, 1, 2, tzinfo=ZoneInfo(zone))

@@ -97,6 +97,7 @@ def changed_answers(path: Path, flips: int, seed: int) -> int:
     return changed
 
 
+@pytest.mark.slow
 def test_no_changed_bit_of_a_page_changes_an_answer(tmp_path: Path) -> None:
     assert changed_answers(tmp_path, 20, seed=1) == 0
 

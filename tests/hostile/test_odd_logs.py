@@ -432,6 +432,7 @@ print(pa.default_memory_pool().max_memory())
 """
 
 
+@pytest.mark.slow
 def test_a_small_checkpoint_does_not_unpack_to_gigabytes(tmp_path: Path) -> None:
     """A path of 100,000 bytes is in the file once, and stands for 40,000 of them: 4 GB."""
     begin(tmp_path)

@@ -105,6 +105,7 @@ def test_all_types(tmp_path: Path, partition_by: list[str]) -> None:
     all_agree(tmp_path, DATA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", ["1", "2", "100"])
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_a_life_of_a_table(tmp_path: Path, interval: str, vectors: str) -> None:
@@ -218,6 +219,7 @@ def test_tables_of_deltalake(tmp_path: Path, partition_by: list[str] | None) -> 
     assert txlog.Table(tmp_path).history(1)[0]["operation"] == "WRITE"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_writers_take_turns(tmp_path: Path, checkpoint: bool) -> None:
     root = str(tmp_path)

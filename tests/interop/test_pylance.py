@@ -20,6 +20,7 @@ SETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_our_file_in_the_place_of_its_own(tmp_path: Path, name: str) -> None:
     lance: Any = pytest.importorskip("lance")

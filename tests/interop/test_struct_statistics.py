@@ -63,6 +63,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [("day", "part"), ()])
 @pytest.mark.parametrize("case", CASES)
 def test_others_see_what_they_see_in_json(tmp_path: Path, case: str, by: tuple[str, ...]) -> None:

@@ -71,6 +71,7 @@ def test_windows_keep_the_order_of_keys(kinds: tuple[str, ...], data: Any) -> No
         assert not wanted or (ends is not None and ends[0] <= number <= ends[1])
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-3", "LKP-9", "LKP-14")
 @pytest.mark.parametrize("kinds", KINDS)
 @settings(max_examples=examples(100), deadline=None)

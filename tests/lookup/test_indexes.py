@@ -943,6 +943,7 @@ def test_the_lines_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-9")
 @pytest.mark.parametrize("is_sorted", [False, True])
 @pytest.mark.parametrize("made", ["files of one append", "appends", "an index of files"])

@@ -208,6 +208,7 @@ def test_readers_and_writers_in_all_orders(
 # Threads --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_eight_threads_while_the_table_moves_on(tmp_path: Path) -> None:
     """They share a table that others write to, too; what is deleted is never asked for."""
     table = txlog.write(tmp_path, rows(*range(2_000)), properties={"txlog.pageRows": "64"})

@@ -102,6 +102,7 @@ forms = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-5")
 @given(form=forms, seed=st.integers(0, 3), positions=st.sets(st.integers(0, ROWS - 1), max_size=40))
 @settings(max_examples=examples(120), deadline=None)
@@ -199,6 +200,7 @@ def test_pages_that_only_pyarrow_decodes_are_left_to_it(tmp_path: Path) -> None:
         assert found.equals(table.select(["few", "id", "text"]).take(pa.array(asked)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "lz4"])
 def test_a_flipped_bit_of_a_page_is_noticed(tmp_path: Path, codec: str) -> None:
     """Every bit of a page and its header: the right rows, or none from here."""
@@ -381,6 +383,7 @@ def test_ten_thousand_damaged_footers_and_offset_indexes(tmp_path: Path, seed: i
         test_damaged_footers_and_offset_indexes(tmp_path, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-5")
 @pytest.mark.parametrize("seed", range(2))
 def test_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:

@@ -148,6 +148,7 @@ def test_opening_agrees_with_one_by_one(
     assert opened(stored(written), version) == plain_state(log[: version + 1])
 
 
+@pytest.mark.slow
 @pytest.mark.spec("REC-1", "REC-2", "REC-3", "REC-4", "REC-7")
 @given(st.lists(commits(), min_size=2, max_size=5), st.integers(1, 4))
 def test_opening_over_a_checkpoint_agrees_with_one_by_one(log: list[Commit], at: int) -> None:

@@ -111,6 +111,7 @@ assert sorted(table.to_arrow()["x"].to_pylist()) == [0, 1]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-11")
 @pytest.mark.parametrize(
     ("kind", "most", "says"), [("NOFILE", 64, "Too many open files"), ("FSIZE", 20_000, "large")]
@@ -263,6 +264,7 @@ threading.Thread(target=work).start()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-10")
 @pytest.mark.parametrize("before", ["cold", pytest.param("warm", marks=pytest.mark.exhaustive)])
 def test_a_thread_goes_on_when_the_main_thread_has_ended(tmp_path: Path, before: str) -> None:

@@ -415,6 +415,7 @@ def run_some(world: World, names: Sequence[str], seeds: Iterable[int]) -> set[Fa
 # Two ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-3", "GUA-9")
 @pytest.mark.parametrize("names", [("append", "append"), ("delete by a", "update")])
 def test_two_writers_in_all_orders(world: World, names: Sequence[str]) -> None:

@@ -58,6 +58,7 @@ def commit(root: Path, version: int, files: dict[str, Any], removed: list[str]) 
     (root / "_delta_log" / f"{version:020}.json").write_text(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(
     before=added,

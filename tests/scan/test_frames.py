@@ -162,6 +162,7 @@ def test_any_scan_gives_the_rows_of_to_arrow(
     require_same(table.scan(columns, where))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_polars")
 @pytest.mark.parametrize("where", [None, "k > 3", "x = 7 or s like 'a%'", "p = 'é' and k > 0"])
 def test_polars_reads_what_it_can(table: txlog.Table, where: str | None) -> None:

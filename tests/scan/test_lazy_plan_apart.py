@@ -185,6 +185,7 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-31")
 @pytest.mark.parametrize("how", [Path.unlink, damage], ids=["missing", "damaged"])
 @pytest.mark.parametrize("where", [None, "n > 3", "p = 'a'"])

@@ -202,6 +202,7 @@ between_columns = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(predicates_over(VALUES, texts=["t"]), between_columns, st.sampled_from(["one", "and", "or"]))
 @pytest.mark.filterwarnings("ignore:no value of the partition column")

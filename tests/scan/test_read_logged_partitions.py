@@ -49,6 +49,7 @@ def made(root: Path, rows: Sequence[Row], names: Sequence[bool], mode: str) -> t
     return logged_by(root, names)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(
     st.lists(PLACES, min_size=1, max_size=5),

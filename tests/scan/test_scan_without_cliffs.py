@@ -84,6 +84,7 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", ["commits", "checkpoint", "large checkpoint"])
 @pytest.mark.parametrize("name", list(WORKS))
 def test_no_call_for_each_file(

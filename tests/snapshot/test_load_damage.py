@@ -150,6 +150,7 @@ def check(log: Log, name: str, kind: str, data: bytes | None) -> str:
     return "same"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("REC-9", "REC-10")
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages())

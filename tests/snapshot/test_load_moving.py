@@ -69,6 +69,7 @@ def told(table: txlog.Table) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(50))
 @given(
     steps=st.lists(st.sampled_from(STEPS), max_size=12),

@@ -287,6 +287,7 @@ def follow(case: Damaged, last: int) -> None:
     assert not [one for one in again.doctor() if one.severity == "error"]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("REC-5", "REC-11")
 def test_a_later_commit_ends_the_doubt(tables: dict[str, Made], tmp_path: Path) -> None:
     """Version 5 names a file twice, and version 6 names it again."""

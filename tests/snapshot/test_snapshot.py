@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def commit(version: int, held: list[Action]) -> Commit:
     return parse_commit(encode(held) or b"{}\n", file)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(actions(), st.booleans(), st.booleans()), max_size=12),

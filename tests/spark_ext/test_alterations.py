@@ -83,6 +83,7 @@ def test_the_place_of_a_new_column_is_in_the_history(run: Run, table: txlog.Tabl
     )] == [True, True]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_wider_type_in_a_definition(run: Run, table: txlog.Table) -> None:
     run("ALTER TABLE altered_t ADD COLUMN n INT")
     run("ALTER TABLE altered_t CHANGE COLUMN n n INT COMMENT 'same type'")
@@ -91,6 +92,7 @@ def test_a_wider_type_in_a_definition(run: Run, table: txlog.Table) -> None:
     assert table.refresh().schema.field("n").type == pa.int64()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "name"])
 def test_a_definition_repeats_a_type_without_its_metadata(
     run: Run, spark: "SparkSession", tmp_path: Path, mode: str
@@ -169,6 +171,7 @@ def test_comments(run: Run, table: txlog.Table) -> None:
     assert table.refresh().version == version
 
 
+@pytest.mark.slow
 def test_names_of_the_catalog_change(run: Run, table: txlog.Table, tmp_path: Path) -> None:
     run("ALTER TABLE altered_t RENAME TO altered_u")
     assert run("SELECT count(*) FROM altered_u") == [(1,)]

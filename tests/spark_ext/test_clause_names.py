@@ -112,6 +112,7 @@ def test_clauses_see_one_side(run: Run, source: str, target: str) -> None:
             run(f"{into} WHEN {clause}")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_names_in_another_case(run: Run) -> None:
     for source in (SMALL, LARGE):

@@ -162,6 +162,7 @@ def of_all(table: txlog.Table) -> None:
     table.delete("true")
 
 
+@pytest.mark.slow
 def test_a_version_with_the_same_rows_is_replaced(
     spark: "SparkSession", run: Run, place: Path
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_new_schema_of_a_frame_keeps_what_the_table_says_of_itself(
     assert table.properties["owner"] == "kept"
 
 
+@pytest.mark.slow
 def test_the_format_of_the_session_counts(run: Run, spark: "SparkSession") -> None:
     before = spark.conf.get("spark.sql.sources.default")
     spark.conf.set("spark.sql.sources.default", "delta")
@@ -251,6 +253,7 @@ def test_the_format_of_the_session_counts(run: Run, spark: "SparkSession") -> No
     assert ("Provider", before, "") in run("DESCRIBE EXTENDED defined_c")
 
 
+@pytest.mark.slow
 def test_a_table_like_another_one(run: Run, place: Path, tmp_path: Path) -> None:
     run(
         f"CREATE OR REPLACE TABLE delta.`{place}` (id BIGINT NOT NULL COMMENT 'i', d STRING "
@@ -308,6 +311,7 @@ def test_options_of_a_store_reach_new_tables(spark: "SparkSession", tmp_path: Pa
     assert asked == [options]
 
 
+@pytest.mark.slow
 def test_a_dropped_name_may_be_used_again(
     run: Run, spark: "SparkSession", place: Path, tmp_path: Path
 ) -> None:

@@ -139,12 +139,14 @@ def test_conditions_that_fail_delete_nothing(spark: "SparkSession", table: Delta
     assert (table.table.refresh().version, ids(table)) == before
 
 
+@pytest.mark.slow
 def test_no_condition_deletes_all(table: DeltaTable) -> None:
     table.delete()
     assert ids(table) == set()
     assert table.toDF().count() == 0
 
 
+@pytest.mark.slow
 def test_times_are_in_the_sessions_zone(spark: "SparkSession", table: DeltaTable) -> None:
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")  # 5 hours behind.
     try:
@@ -272,6 +274,7 @@ def test_optimize(table: DeltaTable) -> None:
         table.optimize().where("id = 1").executeCompaction()
 
 
+@pytest.mark.slow
 def test_z_order_on_executors(spark: "SparkSession", table: DeltaTable) -> None:
     before = ids(table)
     (row,) = table.optimize().where("part = 'a'").executeZOrderBy(["id", "text"]).collect()

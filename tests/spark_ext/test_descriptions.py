@@ -75,6 +75,7 @@ def test_details(spark: "SparkSession", both: Path) -> None:
     assert rows(sql(spark, f"DESCRIBE '{both}'")) == rows(sql(spark, "DESCRIBE described_t"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("both")
 def test_properties_are_shown_with_those_of_the_protocol(spark: "SparkSession") -> None:
     shown = dict(rows(sql(spark, "SHOW TBLPROPERTIES described_t"))[1])
@@ -101,6 +102,7 @@ TYPES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "more"),
     [
@@ -144,6 +146,7 @@ def test_the_statement_of_a_name_has_its_location(spark: "SparkSession", both: P
     assert f"\nLOCATION '{both}'\n" in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("both")
 def test_what_is_not_described(spark: "SparkSession", tmp_path: Path) -> None:
     from pyspark.errors import AnalysisException

@@ -259,6 +259,7 @@ def test_verbs_do_the_same_on_executors(spark: "SparkSession", tmp_path: Path, n
         assert sorted(found.to_arrow()["x"].to_pylist()) == [n for n in range(60) if n % 3]
 
 
+@pytest.mark.slow
 def test_reading_on_executors(spark: "SparkSession", tmp_path: Path) -> None:
     made(tmp_path)
     engine = Counted(spark)

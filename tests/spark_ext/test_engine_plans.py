@@ -97,6 +97,7 @@ def unread(path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
 
 
 # The partitions of new rows choose the files of a dynamic overwrite, and no predicate does.
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", sorted({*VERBS} - {"dynamic", "compact deletions"}))
 def test_no_change_loads_the_log_where_workers_do(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -83,6 +83,7 @@ def provenance(spark: "SparkSession", tables: dict[str, str], contents: list[int
     return through.select("cnt", "rev").unionByName(without)
 
 
+@pytest.mark.slow
 def test_provenance(spark: "SparkSession", tables: dict[str, str]) -> None:
     contents = [5, 17, 250, 299, 5_000]
     found = provenance(spark, tables, contents)
@@ -190,6 +191,7 @@ def test_on_spark_connect(remote: Callable[..., Any], tables: dict[str, str]) ->
     assert remote(work, tables) == sorted(map(repr, expected))
 
 
+@pytest.mark.slow
 def test_the_lines_of_the_page_run(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +213,7 @@ def test_the_lines_of_the_page_run(
     assert table.indexes.list()["id"].forms == ("ordered",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["snappy", "zstd"])
 def test_pages_of_files_of_spark(spark: "SparkSession", tmp_path: Path, codec: str) -> None:
     frame = spark.range(5_000).selectExpr(
@@ -230,6 +233,7 @@ def test_pages_of_files_of_spark(spark: "SparkSession", tmp_path: Path, codec: s
     assert paged.read_rows(["id", "list", "text"], np.array([5, 3_000])) is not None
 
 
+@pytest.mark.slow
 def test_another_table_at_the_same_place_has_its_own_rows(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

@@ -156,6 +156,7 @@ def by_id(table: DeltaTable) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in rows}
 
 
+@pytest.mark.slow
 def test_a_merge_by_delta_sparks_names(spark: "SparkSession", table: DeltaTable) -> None:
     from pyspark.sql import functions as fn
 
@@ -310,6 +311,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-21")
 def test_files_are_ruled_out_and_other_writers_pass(
     spark: "SparkSession", table: DeltaTable, monkeypatch: pytest.MonkeyPatch

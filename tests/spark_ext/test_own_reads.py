@@ -204,6 +204,7 @@ def test_the_caller_says_what_rows_are_computed_from(
     assert kept(place) == (found == "conflict")
 
 
+@pytest.mark.slow
 def test_frames_keep_rows_of_another_writer_in_the_verbs_of_python(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -226,6 +227,7 @@ def test_frames_keep_rows_of_another_writer_in_the_verbs_of_python(
     assert txlog.Table(path).to_arrow()["id"].to_pylist() == [3]
 
 
+@pytest.mark.slow
 def test_what_is_stated_counts_for_the_function_too(spark: "SparkSession", place: Path) -> None:
     uri = str(place)
     frame = of_x(read(spark, uri)).cache()
@@ -308,6 +310,7 @@ def test_rows_that_are_not_those_of_the_table_replace_all(
     assert not kept(place)
 
 
+@pytest.mark.slow
 def test_rows_elsewhere_in_the_table_may_change(spark: "SparkSession", place: Path) -> None:
     frame = read(spark, str(place)).where("p = 'y'").selectExpr("winning(id) AS id", "p")
     write(frame, str(place), mode="overwrite", where="p = 'y'")
@@ -376,6 +379,7 @@ def test_versions_that_frames_of_connect_read(remote: Callable[..., Any], tmp_pa
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rows_of_a_database_replace_those_of_a_table(spark: "SparkSession", place: Path) -> None:
     """Spark has Derby, a database in the memory of its driver."""
     system: Any = spark._jvm

@@ -131,6 +131,7 @@ def test_a_large_fragment_has_several_partitions(table: txlog.Table, where: str 
         assert len(planned(table, maxPartitionBytes=far)[1]) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FRG-41", "FRG-17")
 @pytest.mark.parametrize("columns", ["x,score,text", "score", "text,score,_rowaddr", ""])
 @pytest.mark.parametrize("where", [None, "score > 31 AND x % 3 = 0"])
@@ -243,6 +244,7 @@ def load(spark: "SparkSession", table: txlog.Table, **options: str):
     return spark.read.format("txlog").options(**options).load(table.uri)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.spec("FRG-44")
 def test_spark_counts_a_table_whose_files_are_gone(

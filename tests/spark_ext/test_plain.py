@@ -106,6 +106,7 @@ def test_spark_shows_it_first(spark: SparkSession, tmp_path: Path) -> None:
         txlog.spark_ext.write(spark.sql("SELECT 500L id"), uri)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_errors_of_functions_of_users_keep_their_lines_of_code(
     spark: SparkSession, tmp_path: Path

@@ -273,6 +273,7 @@ def test_a_view_gets_another_query(run: Run, spark: "SparkSession", table: txlog
         spark.catalog.dropGlobalTempView("queried_g")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_changes_of_no_table_name_the_table(run: Run) -> None:
     with pytest.raises(NotFoundError, match="nowhere"):

@@ -129,6 +129,7 @@ def test_native_reads(remote: "Callable[..., Any]", tmp_path: Path) -> None:
     assert sorted(txlog.Table(table.uri).to_arrow()["x"].to_pylist()) == expected
 
 
+@pytest.mark.slow
 def test_not_null_columns_are_not_nullable(remote: "Callable[..., Any]", tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", pa.string())])
     table = txlog.Table.create(tmp_path / "t", schema)
@@ -182,6 +183,7 @@ def test_frames_are_written(remote: "Callable[..., Any]", tmp_path: Path) -> Non
     assert sorted(txlog.Table(tmp_path / "t").to_arrow()["id"].to_pylist()) == list(range(100))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("ENG-4")
 def test_verbs_run_on_executors(remote: "Callable[..., Any]", path: str) -> None:
     def work(spark: "SparkSession", path: str, secret: str) -> Any:
@@ -214,6 +216,7 @@ def test_verbs_run_on_executors(remote: "Callable[..., Any]", path: str) -> None
     assert SECRET not in log
 
 
+@pytest.mark.slow
 @pytest.mark.spec("ENG-1", "ENG-3")
 def test_errors_of_executors_arrive_as_they_are(remote: "Callable[..., Any]", path: str) -> None:
     def fails(spark: "SparkSession", path: str) -> None:

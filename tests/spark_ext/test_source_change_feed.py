@@ -164,6 +164,7 @@ def as_collected(table: txlog.Table, *versions: int) -> list[tuple[Any, ...]]:
     return [row[:4] for row in told(table.changes(*versions))]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("option", ["readChangeFeed", "readChangeData"])
 def test_spark_reads_a_range(spark: "SparkSession", table: txlog.Table, option: str) -> None:

@@ -169,6 +169,7 @@ def test_the_source_is_computed_once(
     source.unpersist()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-21")
 def test_a_source_by_chance_excludes_nothing(
     spark: "SparkSession", tmp_path: Path, read: "list[tuple[int, str]]"
@@ -184,6 +185,7 @@ def test_a_source_by_chance_excludes_nothing(
     assert [files for files, _ in read] == [25]
 
 
+@pytest.mark.slow
 def test_keys_of_other_bytes_match(spark: "SparkSession", tmp_path: Path) -> None:
     made = txlog.write(tmp_path / "t", rows_of(list(range(8)), 1), options=EACH)
     source = spark.sql("SELECT CAST(X'6bff' AS STRING) AS text UNION ALL SELECT 'k003'")

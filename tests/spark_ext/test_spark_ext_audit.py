@@ -75,6 +75,7 @@ def test_spark_writes_to_the_branch(spark: "SparkSession", tmp_path: Path, door:
     assert txlog.Table(table.uri, branch=NAME).count() == 21
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_fit_are_no_matter_of_the_audit(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

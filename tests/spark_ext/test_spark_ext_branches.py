@@ -66,6 +66,7 @@ def test_writes(spark: "SparkSession", uri: str) -> None:
     assert rows(uri, None) == {**MAIN, 4: 0, 5: 1, 6: 1}
 
 
+@pytest.mark.slow
 def test_merges(spark: "SparkSession", uri: str) -> None:
     table = spark_ext.table(spark, uri, storage_options=OPTIONS)
     merge = table.merge(frame(spark, 1, 7), "target.id = source.id")

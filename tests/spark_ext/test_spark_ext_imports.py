@@ -88,6 +88,7 @@ def test_a_worker_that_reads_a_stream_loads_no_more(table: txlog.Table) -> None:
     assert _rooms(loaded).isdisjoint(_NOT_TO_READ)
 
 
+@pytest.mark.slow
 def test_a_writing_worker_loads_no_more(table: txlog.Table) -> None:
     writer = TxlogDataSource({"path": table.uri}).writer(SCHEMA, False)
     for write in (lambda batches: writer.write(iter(batches)), _writing(writer.target)):

@@ -60,6 +60,7 @@ def test_executors_write_stream_delete_and_read(
     assert not [data for data in kept + log if SECRET.encode() in data]
 
 
+@pytest.mark.slow
 def test_executors_list_the_files_of_a_vacuum(spark: "SparkSession", s3: Server) -> None:
     rows = pa.table({"x": [*range(40)], "y": [0] * 40})
     uri = f"{s3.root()}/listed"

@@ -252,6 +252,7 @@ def test_a_merge_of_rows_of_arrow_has_a_quarantine(
     assert outcome.metrics["numQuarantinedRows"] == bad == txlog.Table(tmp_path / "q").count()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-32")
 @pytest.mark.parametrize("txn", [None, ("job", 1)])
 def test_a_write_that_finds_the_table_made_leaves_no_row_in_the_quarantine(

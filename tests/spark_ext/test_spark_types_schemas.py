@@ -90,6 +90,7 @@ def test_one_schema_and_one_answer(spark: "SparkSession", table: DeltaTable, del
             assert sorted(row.id for row in frame.where(condition).collect()) == expected
 
 
+@pytest.mark.slow
 def test_where_compares_texts_byte_by_byte(spark: "SparkSession", table: DeltaTable) -> None:
     uri = table.table.uri
     by_format = spark.read.format("txlog").option("where", "name = 'A'").load(uri)

@@ -231,6 +231,7 @@ def test_tables_are_made(ours: Ours, tmp_path: Path) -> None:
     ours("DROP TABLE statements_v")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["", "OR REPLACE "])
 def test_a_path_names_the_format(ours: Ours, tmp_path: Path, how: str) -> None:
@@ -242,6 +243,7 @@ def test_a_path_names_the_format(ours: Ours, tmp_path: Path, how: str) -> None:
     assert txlog.Table(tmp_path / "made").to_arrow().to_pylist() == [{"id": 1}]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("rest", ["(id INT) {}", "{} AS SELECT 1 AS id", "LIKE statements_t {}"])
 def test_a_path_and_another_location_are_refused(ours: Ours, tmp_path: Path, rest: str) -> None:
@@ -255,6 +257,7 @@ def test_a_path_and_another_location_are_refused(ours: Ours, tmp_path: Path, res
     assert txlog.Table(named).version == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_tables_are_made_of_queries(ours: Ours, tmp_path: Path) -> None:
     place = tmp_path / "q"
@@ -281,6 +284,7 @@ def test_tables_are_made_of_queries(ours: Ours, tmp_path: Path) -> None:
     ours("DROP TABLE statements_q")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_conditions_with_queries_of_tables(ours: Ours, tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "changed", pa.table({"id": [1, 2, 3, 4]}))
@@ -292,6 +296,7 @@ def test_conditions_with_queries_of_tables(ours: Ours, tmp_path: Path) -> None:
     assert sorted(table.refresh().to_arrow()["id"].to_pylist()) == [1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_paths_without_a_slash(ours: Ours, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -356,6 +361,7 @@ def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
     assert {row for row in rows if row[0] > 9} == {(100, 100), (200, None)}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_tables_are_named_by_quoted_paths(ours: Ours) -> None:
     path = ours.table.uri
@@ -393,6 +399,7 @@ def test_a_truncation_removes_all_rows(ours: Ours) -> None:
         ours("TRUNCATE TABLE statements_t PARTITION (a = 1)")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_tables_are_cloned(ours: Ours, spark: "SparkSession", tmp_path: Path) -> None:
     copy = str(tmp_path / "copy")
@@ -416,6 +423,7 @@ def test_tables_are_cloned(ours: Ours, spark: "SparkSession", tmp_path: Path) ->
         spark.sql("DROP TABLE IF EXISTS statements_c")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_files_are_converted(ours: Ours, spark: "SparkSession", tmp_path: Path) -> None:
     spark.range(4).selectExpr("id", "id % 2 AS p").write.partitionBy("p").parquet(
@@ -428,6 +436,7 @@ def test_files_are_converted(ours: Ours, spark: "SparkSession", tmp_path: Path) 
         ours("CONVERT TO DELTA statements_t")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_rows_are_inserted_into_partitions(
     ours: Ours, spark: "SparkSession", tmp_path: Path
@@ -462,6 +471,7 @@ def test_rows_are_inserted_into_partitions(
         ours("INSERT INTO statements_t PARTITION (d = 'a') SELECT 1")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_value_of_a_partition_is_one_constant_of_its_type(ours: Ours, tmp_path: Path) -> None:
     place = tmp_path / "texts"

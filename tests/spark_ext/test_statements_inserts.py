@@ -126,6 +126,7 @@ def test_rows_are_those_of_spark(pair: Callable[[str], tuple[Any, Any]], text: s
     assert found is not False
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_defaults_of_generated_columns(spark: "SparkSession", tmp_path: Path) -> None:
     place = tmp_path / "g"
@@ -184,6 +185,7 @@ def test_defaults_in_updates_and_merges(spark: "SparkSession", tmp_path: Path) -
     assert txlog.Table(place).version == version
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("text", "said"),

@@ -34,6 +34,7 @@ def test_all_statements_are_run_below() -> None:
     assert {re.sub(r"^Table\.|\(.*", "", call) for call in CALLS} == STATEMENTS.keys()
 
 
+@pytest.mark.slow
 def test_remedies_in_sql() -> None:
     made = {in_sql(one.text, "/p") for one in all_remedies()} - {one.text for one in all_remedies()}
     assert len(made) > 10

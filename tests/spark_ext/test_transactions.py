@@ -98,6 +98,7 @@ def test_settings_of_the_session_count_once_and_a_new_checkpoint_is_refused(
     assert table.refresh().version == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-49")
 def test_changes_in_foreach_batch_with_a_new_checkpoint_are_refused(
     spark: "SparkSession", tmp_path: Path
@@ -124,6 +125,7 @@ def test_changes_in_foreach_batch_with_a_new_checkpoint_are_refused(
     assert table.refresh().version == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-45")
 def test_a_version_is_reset_only_after_its_verb(
     spark: "SparkSession", tmp_path: Path, in_batch: Callable[[str | None], None]

@@ -30,6 +30,7 @@ def save(data: "DataFrame", path: Path, mode: str = "append", **options: str) ->
     data.write.format("txlog").mode(mode).options(**options).save(str(path))
 
 
+@pytest.mark.slow
 def test_append_makes_a_partitioned_table(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     save(frame(spark, 0, 100), path, partitionBy="part", userMetadata="first")
@@ -48,6 +49,7 @@ def test_append_makes_a_partitioned_table(spark: "SparkSession", tmp_path: Path)
     assert found["x"].to_pylist() == expected["x"].to_pylist()
 
 
+@pytest.mark.slow
 def test_overwrite_whole_predicate_and_dynamic(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     save(frame(spark, 0, 30), path, partitionBy="part")
@@ -152,6 +154,7 @@ def test_variants_are_written(spark: "SparkSession", tmp_path: Path) -> None:
     assert txlog.variant_to_python(found) == [{"a": [1, None]}]
 
 
+@pytest.mark.slow
 def test_a_recorded_transaction_changes_nothing(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     for version in ("1", "2", "2", "1"):

@@ -162,6 +162,7 @@ def test_an_application_goes_with_its_checkpoint(spark: "SparkSession", tmp_path
     assert found.refresh().count() == 6
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-42")
 def test_a_batch_job_is_another_application(spark: "SparkSession", tmp_path: Path) -> None:
     source, table = tmp_path / "in", tmp_path / "t"
@@ -179,6 +180,7 @@ def test_without_a_name_the_query_is_the_application(spark: "SparkSession", tmp_
     assert transactions(tmp_path / "t", 0) == {query.id: 0}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-43")
 def test_a_batch_without_rows_is_a_version(spark: "SparkSession", tmp_path: Path) -> None:
     source, table = tmp_path / "in", tmp_path / "t"

@@ -255,6 +255,7 @@ def test_a_driver_may_die_around_a_write_of_foreach_batch(tmp_path: Path) -> Non
     report(chain)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-45", "STR-49")
 def test_a_function_that_raises_between_two_writes_goes_on_with_the_second(
     spark: "SparkSession", tmp_path: Path

@@ -31,6 +31,7 @@ def streamed(spark: SparkSession, rows: DataFrame, uri: str, **options: str) -> 
     query.option("checkpointLocation", f"{uri}-checkpoint").start(uri).awaitTermination()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_a_stream_stores_what_an_insert_stores(
     spark: SparkSession, tmp_path: Path, zone: str

@@ -154,6 +154,7 @@ PARTITIONS: list[tuple[pa.DataType, list[Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "values"), PARTITIONS, ids=[str(p[0]) for p in PARTITIONS])
 def test_partition_values_come_back(tmp_path: Path, kind: pa.DataType, values: list[Any]) -> None:
     values = [*values, None]

@@ -222,6 +222,7 @@ def test_each_row_goes_to_its_partition_in_its_order(
     assert len(found) == len(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [200, 300, 70_000])
 def test_many_partitions(count: int) -> None:
     schema = pa.schema([("n", pa.int64()), ("p", pa.int64())])

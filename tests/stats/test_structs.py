@@ -141,6 +141,7 @@ def texts(draw: Any) -> str | None:
     return draw(st.sampled_from([text, f" {text}\t", text.replace(",", ", ")]))  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(1000))
 @given(st.lists(texts(), min_size=1, max_size=3))
 def test_the_quick_way_is_the_plain_one(held: list[str | None]) -> None:

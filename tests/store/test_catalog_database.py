@@ -66,6 +66,7 @@ def test_a_catalog_is_made_once(url: str) -> None:
     assert CatalogDatabase(url).facts() == {"id": "x", "location": "/lake", "format": "1"}
 
 
+@pytest.mark.slow
 def test_a_newer_format_is_refused(
     database: CatalogDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_newer_format_is_refused(
         database.facts()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-1")
 def test_names_ignore_case(database: CatalogDatabase) -> None:
     found = database.table("t1")

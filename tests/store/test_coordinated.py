@@ -52,6 +52,7 @@ def with_dynamo(server: Server, table: str = "delta_log") -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 class TestSql(StoreContract):
     names_in_races = 10
 
@@ -115,6 +116,7 @@ def other_writer(table: txlog.Table, number: int, *, copies: bool) -> None:
         client.put_item(TableName="delta_log", Item=done)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-7")
 def test_entries_are_those_of_delta_spark(aws: Server) -> None:
     root = f"s3://bucket/{uuid.uuid4().hex[:8]}/t"

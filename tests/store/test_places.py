@@ -206,6 +206,7 @@ def test_a_folder_with_two_names_is_one_place(
     assert is_within(str(tmp_path / "two"), str(tmp_path / "one" / "p"))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VAC-10")
 @settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())

@@ -338,6 +338,7 @@ def test_a_table_on_hdfs(hdfs: Hdfs) -> None:
     assert sorted(txlog.Table(root).to_arrow()["x"].to_pylist()) == list(range(5, 20))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VAC-2")
 @pytest.mark.parametrize("has_times", [True, False])
 def test_a_file_of_a_running_writer_stays_on_hdfs(hdfs: Hdfs, has_times: bool) -> None:

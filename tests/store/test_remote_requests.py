@@ -50,6 +50,7 @@ def root() -> str:
     return uri
 
 
+@pytest.mark.slow
 class TestWatchedStore(StoreContract):
     """A store that is watched is as it was."""
 

@@ -305,6 +305,7 @@ class Streaming(History, RuleBasedStateMachine):
             self.store.delete([file.name for file in self.store.list_tree("")])
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-1", "STR-2", "STR-3", "STR-4", "STR-5", "STR-6", "STR-7", "STR-8", "STR-10")
 @pytest.mark.spec("STR-11", "STR-13")
 class TestStreaming(Streaming.TestCase):

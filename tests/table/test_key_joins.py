@@ -141,6 +141,7 @@ def provenance(tmp_path: Path) -> tuple[dict[str, Any], list[CountingStore], int
     return tables, stores, size
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-15")
 @pytest.mark.parametrize("engine", ["duckdb", "polars"])
 def test_both_sides_are_read_by_their_indexes(provenance: Any, engine: Any) -> None:
@@ -175,6 +176,7 @@ def test_both_sides_are_read_by_their_indexes(provenance: Any, engine: Any) -> N
     assert txlog.sql(query, tables, engine=engine, use_index=False).to_pylist() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-15")
 def test_rows_that_joins_keep_without_a_match_are_not_left_out(provenance: Any) -> None:
     tables, _, _ = provenance
@@ -214,6 +216,7 @@ def test_rows_that_joins_keep_without_a_match_are_not_left_out(provenance: Any) 
             assert sorted(told) == read, (query, plans)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LKP-15")
 @pytest.mark.parametrize(
     "query",

@@ -33,6 +33,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "rows"),
     [
@@ -108,6 +109,7 @@ def test_what_is_no_query_is_refused(engine: Any, query: str, kind: Any, says: s
         txlog.sql(query, engine=engine)
 
 
+@pytest.mark.slow
 def test_queries_in_threads_see_their_own_tables(engine: Any) -> None:
     def ask(number: int) -> list[Any]:
         rows = {"t": pa.table({"a": [number]})}
@@ -125,6 +127,7 @@ def test_a_query_changes_no_setting(storage: str) -> None:
     assert txlog.sql("SELECT * FROM duckdb_logs()", engine="duckdb").num_rows == 0
 
 
+@pytest.mark.slow
 def test_a_process_that_forks_after_a_query_ends_well() -> None:
     pytest.importorskip("duckdb")
     code = """import os, sys, txlog
@@ -157,6 +160,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Any:
     made.reset()
 
 
+@pytest.mark.slow
 def test_the_magic_of_notebooks(flights: txlog.Table, shell: Any) -> None:
     pl = pytest.importorskip("polars")
     shell.user_ns |= {"names": NAMES, "late": flights.scan(where="delay > 5"), "raw": 1}

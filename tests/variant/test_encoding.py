@@ -175,6 +175,7 @@ def test_every_width_and_order_is_read(value: Any) -> None:
     assert tagged(decode_variant(metadata + b"".join(texts), data)) == tagged(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 255, 256, 70_000])
 def test_containers_of_many_sizes(count: int) -> None:
     value: Any = {f"{at:05}": at for at in range(count)}

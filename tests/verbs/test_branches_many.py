@@ -140,6 +140,7 @@ def test_a_damaged_domain_stops_a_vacuum(tmp_path: Path, small: None, text: str)
         txlog.Table(table.uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [pytest.param(3000, marks=pytest.mark.exhaustive), 70])
 @pytest.mark.spec("BRA-14", "BRA-40")
 def test_many_branches_are_created_listed_published_and_discarded(

@@ -83,6 +83,7 @@ CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_verbs_do_as_capabilities_say(tmp_path: Path, case: str) -> None:
     writers, configuration, denied, feature = CASES[case]

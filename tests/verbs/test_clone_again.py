@@ -60,6 +60,7 @@ def of(files: Files) -> list[int]:
     return sorted(value for value in files.values() for _ in range(5))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-22")
 @settings(max_examples=examples(60), deadline=None)
 @given(
@@ -247,6 +248,7 @@ def test_files_that_a_tracked_table_keeps_get_row_ids(tmp_path: Path) -> None:
         source.clone(tmp_path / "v", shallow=True, properties=TRACKED)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("MNT-24")
 @pytest.mark.parametrize("shallow", [False, True])
 @settings(max_examples=examples(40), deadline=None)

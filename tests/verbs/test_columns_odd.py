@@ -164,6 +164,7 @@ KINDS: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_columns_of_every_type(table: txlog.Table, name: str) -> None:
     kind, value = KINDS[name]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ZONE = "spark.sql.session.timeZone"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
 def test_a_frame_in_another_zone(spark: "SparkSession", tmp_path: Path, kind: str) -> None:

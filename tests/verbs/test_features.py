@@ -265,6 +265,7 @@ FORGOTTEN: dict[str, tuple[dict[str, str], tuple[int, int]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-23")
 @pytest.mark.parametrize("feature", FORGOTTEN)
 def test_nothing_is_left_of_a_feature(tmp_path: Path, feature: str) -> None:

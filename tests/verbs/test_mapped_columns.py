@@ -193,7 +193,7 @@ class Columns(RuleBasedStateMachine):
                 assert sorted(self.table.to_arrow(["key"], where)["key"].to_pylist()) == found
 
 
-TestColumns = Columns.TestCase
+TestColumns = pytest.mark.slow(Columns.TestCase)
 TestColumns.settings = settings(max_examples=examples(40), stateful_step_count=15, deadline=None)
 
 

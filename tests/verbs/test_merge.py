@@ -297,6 +297,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(KEYS))
 @pytest.mark.parametrize("operator", ["=", "<=>"])
 def test_keys_of_all_types(tmp_path: Path, kind: str, operator: str) -> None:

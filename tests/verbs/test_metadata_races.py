@@ -244,6 +244,7 @@ def test_any_two_changes_of_no_file_are_one_after_the_other(
     check_pairs(base, tmp_path, ((first, second) for second in VERBS))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-16")
 @pytest.mark.parametrize(
     ("first", "second", "fared"),

@@ -224,6 +224,7 @@ def test_each_door_answers_as_the_owner_says(tmp_path: Path, name: str, door: Do
     require_sound(txlog.Table(str(tmp_path / "t")))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-28")
 @pytest.mark.parametrize("name", VALUES)
 def test_only_the_users_properties_can_be_unset(tmp_path: Path, name: str) -> None:

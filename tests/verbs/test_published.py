@@ -652,6 +652,7 @@ class Many(Operation):
         return replace(intent, domains=Registry(tuple(entries)).to_domains(Registry()))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("BRA-12")
 def test_ten_thousand_branches_stay_usable() -> None:
     store = CountingStore(MemoryStore(f"memory://{uuid.uuid4()}"))

@@ -81,6 +81,7 @@ def test_rows_leave_if_one_of_their_files_is_gone(
     assert again.doctor(sample=None).ok
 
 
+@pytest.mark.slow
 def test_a_repair_beside_an_update_of_the_same_rows_goes_on(tmp_path: Path) -> None:
     table = layered(tmp_path / "t", {})
     before = table.to_arrow().sort_by("k")

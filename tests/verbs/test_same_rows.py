@@ -49,6 +49,7 @@ def plain_rows(store: Store, version: int, where: str | None) -> list[tuple[Any,
     return sorted((tuple(row.values()) for row in found), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CON-30")
 @settings(max_examples=examples(100), deadline=None)
 @given(

@@ -112,6 +112,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(
     form=st.sampled_from(FORMS),

@@ -108,6 +108,7 @@ def restored(table: txlog.Table) -> None:
         table.restore(max(0, table.version - 2))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VAC-1", "VAC-2")
 @settings(max_examples=examples(90), deadline=None)
 @given(

@@ -202,6 +202,7 @@ def test_a_file_that_was_removed_in_two_spellings_and_is_live_in_one_stays(
     assert values(root) == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VAC-6", "VAC-10")
 @pytest.mark.parametrize("name", ["a%41b", "a b"])
 @pytest.mark.parametrize("cloned", range(3))

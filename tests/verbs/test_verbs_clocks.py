@@ -313,6 +313,7 @@ def logs(draw: st.DrawFn) -> Log:
     return Log(store, last)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("GUA-12")
 @settings(max_examples=examples(150), deadline=None)
 @given(log=logs(), moments=st.lists(st.integers(T0 - 2, T0 + 60), max_size=8))

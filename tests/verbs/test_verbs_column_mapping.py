@@ -76,6 +76,7 @@ def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return json.loads(json.dumps(rows, default=str).replace('{"key": ', '{"key":'))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", ["true", "false"])
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_every_verb_writes(tmp_path: Path, mode: str, vectors: str) -> None:

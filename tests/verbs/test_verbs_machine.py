@@ -391,5 +391,5 @@ def sorted_rows(rows: pa.Table) -> list[Row]:
     return sorted(rows.to_pylist(), key=lambda row: row["k"])
 
 
-TestAllVerbs = AllVerbs.TestCase
+TestAllVerbs = pytest.mark.slow(AllVerbs.TestCase)
 TestAllVerbs.settings = settings(max_examples=examples(50), stateful_step_count=7, deadline=None)

@@ -65,6 +65,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("FRG-30", "FRG-34", "FRG-35", "FRG-39")
 @settings(max_examples=examples(30))
 @given(st.booleans(), st.sampled_from([(), ("p",)]), st.sampled_from(["0", "32"]), steps)

@@ -196,6 +196,7 @@ def test_the_exit_code_is_that_of_the_page() -> None:
             assert exit_code(error) == stated.get(kind.code, 1), kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", [True, False])
 def test_a_warning_is_one_line(path: str, fast: bool) -> None:
     assert run(["checkpoint", path]) == 0
@@ -238,6 +239,7 @@ def test_a_version_or_a_time_and_not_both(
     assert txlog.Table(path).version == 2
 
 
+@pytest.mark.slow
 def test_the_version_of_txlog(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"txlog {txlog.__version__}\n"
@@ -674,6 +676,7 @@ def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no index 'id'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stamp_ms", [1_900_000_000_000, 10**15, 1 << 62])
 def test_a_time_of_any_year_is_shown_at_each_door(path: str, stamp_ms: int) -> None:
     """A writer with a broken clock makes no door fail."""

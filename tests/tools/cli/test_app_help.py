@@ -281,6 +281,7 @@ class Terminal(StringIO):
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["files", pytest.param("count", marks=pytest.mark.exhaustive)])
 @pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
 def test_a_pipe_that_nobody_reads_ends_a_command_quietly(folder: Path, command: str) -> None:
@@ -341,6 +342,7 @@ def test_colours_are_for_terminals_that_want_them(
 
 
 class TestCompletion:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("words", "expected"),
         [

@@ -104,6 +104,7 @@ def test_steps_run_on_the_command_line(shell: Shell, tmp_path: Path) -> None:
     assert "There is none yet" in shell("run-steps", "copy", code=4)
 
 
+@pytest.mark.slow
 def test_steps_run_again_and_again(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_training_set_that_fails_ends_with_1(shell: Shell, tmp_path: Path) -> 
     assert "FAILED" in shell("prepare", "t", code=1)
 
 
+@pytest.mark.slow
 def test_a_service_and_its_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     httpx = pytest.importorskip("httpx")
     pytest.importorskip("uvicorn")

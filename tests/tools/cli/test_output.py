@@ -136,6 +136,7 @@ def called_without(number: int, *words: str) -> subprocess.CompletedProcess[byte
     )
 
 
+@pytest.mark.slow
 def test_an_error_shows_no_escape_sequences(tmp_path: Path) -> None:
     done = called("show", f"{tmp_path}/\x1b]0;title\x07")
     assert done.returncode == 4

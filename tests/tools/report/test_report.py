@@ -100,6 +100,7 @@ def test_text_never_leaves_its_script(text: str) -> None:
     assert json.loads(found)["name"] == text.encode("utf-8", "ignore").decode()
 
 
+@pytest.mark.slow
 def test_the_page_fetches_nothing_and_escapes_what_a_table_says(table: txlog.Table) -> None:
     page = report(table).html
     without = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)

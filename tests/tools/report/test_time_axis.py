@@ -47,6 +47,7 @@ def labels_of(chart: dict[str, Any], width: int) -> list[list[str]]:
     return [[re.sub("<[^>]+>", " ", label).strip() for label in labels] for labels in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [230, 800])
 @pytest.mark.parametrize("span", SPANS)
 def test_a_table_of_any_age_has_whole_ticks(span: str, width: int) -> None:

@@ -253,6 +253,7 @@ def test_two_versions_are_compared(pages: Pages) -> None:
     assert later == rows[9:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 49, 50, 60])
 def test_of_many_columns_those_that_differ_are_compared(tmp_path: Path, rows: int) -> None:
     names = [f"c{at}" for at in range(100)]

@@ -79,6 +79,7 @@ def test_a_folder_beside_a_catalog_shows_its_tables_once(catalog: Catalog, tmp_p
     assert len(re.findall(r'"/tables/[^"]*">sales.orders<', page)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_name", [True, False])
 def test_branches_are_pages_of_their_own(catalog: Catalog, tmp_path: Path, by_name: bool) -> None:
     if by_name:

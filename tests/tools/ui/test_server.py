@@ -46,6 +46,7 @@ def test_a_port_that_is_taken_is_an_error() -> None:
             listening(wrong)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_while_a_page_is_made(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"n": [1]}))
     command = [sys.executable, "-c", textwrap.dedent(SLOW), table.uri]

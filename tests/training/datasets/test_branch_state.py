@@ -296,6 +296,7 @@ def test_a_publish_that_broke_off_is_finished_by_the_next_one(
         made.discard("try")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-83")
 def test_a_step_waits_for_the_end_of_a_branch(tmp_path: Path) -> None:
     datasets = Datasets(tmp_path / "root", runner=InlineRunner())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_a_frame_becomes_a_commit(spark: "SparkSession", tmp_path: Path) -> None:
     catalog = Datasets(tmp_path / "c", runner=InlineRunner())
     frame = spark.range(0, 1000, 1, 3).selectExpr("id", "cast(id % 7 AS int) AS label")
@@ -33,6 +34,7 @@ def test_a_frame_becomes_a_commit(spark: "SparkSession", tmp_path: Path) -> None
     assert not [path for path in staged.rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_a_frame_that_does_not_fit_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
     catalog = Datasets(tmp_path / "c", runner=InlineRunner())
     frame = spark.range(3).selectExpr("cast(id AS string) AS utterance", "'' AS labels")

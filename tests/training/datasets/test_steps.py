@@ -104,6 +104,7 @@ def values_of(datasets: Datasets, name: str, column: str = "x") -> list[int]:
 # Programs ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-70", "DST-71", "DST-72", "DST-74")
 def test_a_step_runs_for_each_commit_once(datasets: Datasets, folder: Path) -> None:
     added = datasets.on_commit("raw", run="clean.py", into="clean")
@@ -668,7 +669,7 @@ class StepMachine(RuleBasedStateMachine):
         self.patch.undo()
 
 
-TestSteps = pytest.mark.spec("DST-71", "DST-72")(StepMachine.TestCase)
+TestSteps = pytest.mark.spec("DST-71", "DST-72")(pytest.mark.slow(StepMachine.TestCase))
 TestSteps.settings = settings(max_examples=examples(60), stateful_step_count=12)
 
 

@@ -192,6 +192,7 @@ OBJECT_OF_COMMIT = f"files/{sha256(SHARED).hexdigest()[:2]}/"
 CLEARING = "ledger/_delta_log/00000000000000000003.json"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-28", "DST-29")
 @pytest.mark.parametrize(
     ("name", "actor", "operation", "path"),

@@ -42,6 +42,7 @@ def tens(rows: pa.RecordBatch) -> list[float]:
     return [id % 10 / 4 for id in rows["id"].to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LDR-12", "LDR-13", "LDR-14")
 @given(st.data())
 @settings(max_examples=examples(40))

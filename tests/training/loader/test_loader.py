@@ -153,6 +153,7 @@ def test_batches_are_those_of_the_plain_order(data: st.DataObject) -> None:
             assert ids_of(mine) == batches_of(rows, size, rank, others, even, state["position"])
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LDR-9")
 @pytest.mark.parametrize("shuffle", [None, Shuffle(seed=5, lanes=8, window_rows=7, block_rows=16)])
 def test_any_number_of_ranks_sees_the_same_global_batches(

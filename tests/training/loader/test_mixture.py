@@ -178,6 +178,7 @@ def made(sizes: dict[str, int], **more: Any) -> Mixture:
     return Mixture(loaders, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("LDR-16")
 @pytest.mark.parametrize(
     ("proportions", "runs"),
@@ -309,6 +310,7 @@ def listed(loader: Loader, answers: Any) -> None:
     answers.put([rows for _, rows in loader])
 
 
+@pytest.mark.slow
 def test_processes_within_forked_and_daemonic_processes() -> None:
     loader = Loader(table_of(0, 40), batch_size=7, columns=["id"], transform=doubled, processes=1)
     wanted = [rows for _, rows in loader]

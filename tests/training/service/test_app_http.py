@@ -275,6 +275,7 @@ NAMES = ("ann", "bob", "eve")
 LISTS = st.none() | st.lists(st.sampled_from(NAMES), unique=True, max_size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-67", "DST-22")
 @settings(max_examples=examples(40), deadline=None)
 @given(readers=LISTS, writers=LISTS, owner=st.sampled_from(NAMES))
@@ -449,6 +450,7 @@ def test_names_of_data_sets_of_others_stay_untold(catalog: Datasets, tmp_path: P
     assert ask("eve", "GET", lineage).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-68")
 def test_steps_over_http_run_only_programs_that_the_server_names(
     catalog: Datasets, tmp_path: Path
@@ -530,6 +532,7 @@ def add(ask: Callable[..., Any], who: str, given: str, into: str, **more: Any) -
 PRIVATE: dict[str, Any] = {"readers": [], "writers": []}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-68", "DST-69")
 def test_steps_use_only_what_their_user_may_use(
     catalog: Datasets, pipeline: Callable[..., Any], tmp_path: Path
@@ -578,6 +581,7 @@ def test_steps_use_only_what_their_user_may_use(
     assert len(copy.commits()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("DST-68", "DST-69")
 def test_what_a_step_makes_and_tells_is_for_those_who_read_its_input(
     catalog: Datasets, pipeline: Callable[..., Any], tmp_path: Path

@@ -550,6 +550,7 @@ def test_errors_are_those_of_the_catalog(sets: Any) -> None:
     assert [one.name for one in sets.list()] == ["t"]
 
 
+@pytest.mark.slow
 def test_the_lines_of_the_guide_run(
     tmp_path: Path, sources: Path, catalog: Datasets, monkeypatch: pytest.MonkeyPatch
 ) -> None:

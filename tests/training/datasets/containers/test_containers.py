@@ -234,6 +234,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_within_the_bounds(name: str) -> None:
     counted = Counted(HOSTILE[name])
