@@ -23,7 +23,8 @@ def thresholds() -> dict[str, int]:
     found = {}
     for file in sorted(ROOT.rglob("*.py")):
         module = ".".join(("txlog", *file.relative_to(ROOT).with_suffix("").parts))
-        for node in ast.parse(file.read_text()).body:
+        text = file.read_text(encoding="utf-8")
+        for node in ast.parse(text).body if ": Threshold" in text else ():
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "Threshold":
                 name = ast.unparse(node.target)
                 found[f"{module}:{name}"] = getattr(import_module(module), name)

@@ -40,7 +40,9 @@ def test_ci_runs_what_the_readme_says() -> None:
     lines = script.strip().splitlines()
     (command,) = (line.replace("--quiet ", "") for line in lines if "install --quiet" in line)
     assert command in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert '.venv/bin/python -m pytest -m "slow and not exhaustive" --hypothesis-profile=few' in lines
+    assert (
+        '.venv/bin/python -m pytest -m "slow and not exhaustive" --hypothesis-profile=few' in lines
+    )
     assert ".ci/environments" in lines
 
 

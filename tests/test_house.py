@@ -273,6 +273,7 @@ def test_products_use_the_seam_and_no_room_reaches_into_another() -> None:
     assert foreign_privates(trees) == []
 
 
+@pytest.mark.slow
 def test_no_property_holds_a_lock_that_a_fork_would_keep() -> None:
     wrong = [
         path.relative_to(HOME).as_posix()
@@ -407,6 +408,7 @@ def only_narrows(test: ast.expr) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_no_assert_guards_data() -> None:
     """`python -O` removes asserts, so wrong data needs an error of its own."""
     asserts = [

@@ -75,6 +75,7 @@ def test_rules_are_numbered_once_and_upwards() -> None:
         assert one[0] != other[0] or one[1] < other[1], other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chapter", ENFORCED)
 def test_every_rule_has_a_test(chapter: str) -> None:
     shown = marked()

@@ -116,6 +116,7 @@ def test_remedies_are_in_the_words_of_each_command() -> None:
         parse(line)
 
 
+@pytest.mark.slow
 def test_words_with_brackets_or_underscores_are_sql_or_known_as_python() -> None:
     for one in all_remedies():
         if one.path.startswith("spark_ext/"):

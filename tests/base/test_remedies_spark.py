@@ -266,6 +266,7 @@ ELSEWHERE: Mapping[str, str] = {
 }
 
 
+@pytest.mark.slow
 def test_each_remedy_with_a_call_has_a_case() -> None:
     written = remedies_with_calls("spark_ext/")
     assert {key: written[key] for key in written.keys() - CASES.keys() - ELSEWHERE.keys()} == {}

@@ -321,6 +321,7 @@ def _a_deleted_data_set_by_its_name(path: Path) -> None:
     assert datasets.dataset("t").dataset_id == 1
 
 
+@pytest.mark.slow
 def test_each_remedy_with_a_call_has_a_case() -> None:
     written = remedies_with_calls("training/")
     assert {key: written[key] for key in written.keys() - CASES.keys() - ELSEWHERE.keys()} == {}
