@@ -6,6 +6,7 @@ import random
 import time
 import tracemalloc
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.moved import moved
+from txlog.lookup.blocks import RunError, whole
 from txlog.lookup.keys import hashed, ordered
-from txlog.lookup.runs import RunBuilder, RunError
+from txlog.lookup.runs import RunBuilder
 from txlog.lookup.segments import (
     SUFFIX,
     CoveredFile,
@@ -26,13 +29,14 @@ from txlog.lookup.segments import (
     Tail,
     encode_segment,
     merged,
+    open_segment,
     parse_segment,
 )
 from txlog.schema.types import PrimitiveType, StructField
 from txlog.store.local.put import write_whole
 
 K = StructField("k", PrimitiveType("long"))
-KEPT = Path(__file__).parent / "data" / "first.idx"
+DATA = Path(__file__).parent / "data"
 
 
 def run_of(values: list[int | None], path: str, tail: Tail | None = None) -> CoveredRun:
@@ -67,16 +71,22 @@ def test_a_segment_comes_back() -> None:
     assert segment.runs[0].run.find(ordered(K, pa.array([300]))).tolist() == [100]
     assert sorted(segment.runs[1].run.find(hashed([K], [pa.array([5])]))) == [0, 3]
     # The places that the rule names, read by hand.
-    length = int.from_bytes(data[8:16], "little")
+    assert data[:8] == b"TXLIDX3\n"
+    length, blocks = int.from_bytes(data[8:16], "little"), int.from_bytes(data[20:24], "little")
     head = orjson.loads(data[24 : 24 + length])
-    assert zlib.crc32(data[24 : 24 + length]) == int.from_bytes(data[16:20], "little")
-    begin = -(-(24 + length) // 64) * 64
+    at = -(-(24 + length) // 64) * 64
+    begin = at + -(-4 * blocks // 64) * 64
+    assert zlib.crc32(data[20:begin]) == int.from_bytes(data[16:20], "little")
+    checks = np.frombuffer(data, "<u4", blocks, at).tolist()
+    arrays = data[begin:]
+    assert (head["block"], head["bytes"]) == (16_384, len(arrays))
+    parts = [arrays[start : start + 16_384] for start in range(0, len(arrays), 16_384)]
+    assert checks == list(map(zlib.crc32, parts))
     for run in head["runs"]:
-        for name in ("upper", "zeros", "lower", "rows"):
-            if run[name] is not None:
-                at, size, crc = run[name]
-                assert at % 64 == 0
-                assert zlib.crc32(data[begin + at : begin + at + size]) == crc
+        for name, size in (("marks", 4), ("zeros", 4), ("upper", 8), ("lower", 8), ("rows", 8)):
+            start, many = run[name] or (0, 0)
+            assert (start % 64, many % size) == (0, 0)
+            assert start + many <= len(arrays)
 
 
 @pytest.mark.spec("LKP-7", "LKP-10")
@@ -93,18 +103,19 @@ def test_numbers_that_another_program_would_write() -> None:
     assert run.base == sign >> 3
     # y: 0, 0, 2^17, 2^18; (2^18 + 1) // 4 is 2^16.
     assert run.low == 16
-    assert run.lower.tolist() == [0] * 17
+    assert whole(run.lower).tolist() == [0] * 17
     # Heads 0, 0, 2, 4: the bits 0, 1, 4 and 7; then ones from bit 4 + 4 + 1 on.
-    assert run.upper[0] == 0b10010011 | (2**64 - 1) ^ (2**9 - 1)
-    assert (run.upper[1:] == 2**64 - 1).all()
-    assert run.zeros.tolist() == [0, 5]
+    upper = whole(run.upper)
+    assert upper[0] == 0b10010011 | (2**64 - 1) ^ (2**9 - 1)
+    assert (upper[1:] == 2**64 - 1).all()
+    assert (whole(run.zeros).tolist(), whole(run.marks).tolist()) == ([0, 5], [0])
     assert (run.rows, run.row_bits) == (None, 0)
 
 
 @pytest.mark.spec("LKP-10")
 def test_the_first_segment_is_read_for_ever() -> None:
     """The file was written once, by `encode_segment(…)` of txlog 0.1.0; it never changes."""
-    segment = parse_segment(KEPT.read_bytes(), "first.idx")
+    segment = parse_segment((DATA / "format3.idx").read_bytes(), "format3.idx")
     assert (segment.columns, segment.types) == (("k",), ("long",))
     ascending, mixed, empty = segment.runs
     assert ascending.run.find(ordered(K, pa.array([300]))).tolist() == [100]
@@ -114,16 +125,26 @@ def test_the_first_segment_is_read_for_ever() -> None:
     assert ascending.files[0].tail.unpacked(1_000) == bytes(300)
 
 
+@pytest.mark.spec("LKP-11")
+def test_other_formats_are_refused() -> None:
+    old = (DATA / "format1.idx").read_bytes()
+    new = sample()
+    for data, name in ((old, "1"), (new[:6] + b"4" + new[7:], "4")):
+        with pytest.raises(RunError, match=f"the format b'{name}', and this txlog reads b'3'"):
+            parse_segment(data, "x")
+
+
 def resealed(data: bytes, change: Any) -> bytes:
     """Return a segment whose head somebody changed, with a checksum that fits."""
-    length = int.from_bytes(data[8:16], "little")
+    length, blocks = int.from_bytes(data[8:16], "little"), int.from_bytes(data[20:24], "little")
     head = orjson.loads(data[24 : 24 + length])
     change(head)
     new = orjson.dumps(head)
-    begin = -(-(24 + length) // 64) * 64
-    start = data[:8] + len(new).to_bytes(8, "little") + zlib.crc32(new).to_bytes(4, "little")
-    start += bytes(4) + new
-    return start + bytes(-len(start) % 64) + data[begin:]
+    at = -(-(24 + length) // 64) * 64
+    begin = at + -(-4 * blocks // 64) * 64
+    rest = data[20:24] + new + bytes(-(24 + len(new)) % 64) + data[at:begin]
+    start = data[:8] + len(new).to_bytes(8, "little") + zlib.crc32(rest).to_bytes(4, "little")
+    return start + rest + data[begin:]
 
 
 def put(path: str, value: Any) -> Any:
@@ -140,24 +161,38 @@ def put(path: str, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("format", 3), ("columns", []), ("columns", [1]), ("types", []),
+        ("block", 0), ("block", 3), ("bytes", 64), ("columns", []), ("columns", [1]), ("types", []),
         ("types", ["long", "long"]), ("runs", 7), ("runs.0", None),
         ("runs.0.form", "other"), ("runs.0.keys", 201), ("runs.0.keys", -1),
         ("runs.0.first", -1), ("runs.0.last", 0), ("runs.0.shift", 64),
         ("runs.0.base", 2**63 - 1), ("runs.0.low", 63), ("runs.0.low", 0),
         ("runs.0.upper", None), ("runs.0.upper", [0, 64, 1]), ("runs.0.upper.0", 2**40),
-        ("runs.0.zeros.1", 2**40), ("runs.0.rows", [0, 64, 0]), ("runs.0.keys", True),
+        ("runs.0.upper", [0, 640]), ("runs.0.marks", None), ("runs.0.marks", [0, 8]),
+        ("runs.0.zeros.1", 2**40), ("runs.0.zeros.1", 6), ("runs.0.rows", [0, 64]),
+        ("runs.0.keys", True),
         ("runs.1.rowBits", 60), ("runs.1.rows", None), ("runs.1.files", []),
         ("runs.0.files.0.rows", 199), ("runs.0.files.0.rows", 2**50),
         ("runs.0.files.0.paths", []), ("runs.0.files.0.paths", [3]),
         ("runs.0.files.0.sizes", [1, 2]), ("runs.0.files.0.sizes", [-1]),
-        ("runs.0.files.0.tail", [0, 1, 2]), ("runs.0.files.0.tail.3", 2_000),
+        ("runs.0.files.0.tail", [0, 1]), ("runs.0.files.0.tail.2", 2_000),
         ("runs.0.files.0.tail.1", 2**40), ("runs.0.last", 2**64 - 1),
     ],
 )  # fmt: skip
 def test_an_invented_head_is_refused(path: str, value: Any) -> None:
+    data = resealed(sample(), put(path, value))
     with pytest.raises(RunError):
-        parse_segment(resealed(sample(), put(path, value)), "x")
+        parse_segment(data, "x")
+    with pytest.raises(RunError):
+        opened(data)
+
+
+def opened(data: bytes, size: int | None = None) -> Segment:
+    """Open a segment of which only parts are read."""
+
+    def read(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [data[start:stop] for start, stop in ranges]
+
+    return open_segment(read, len(data) if size is None else size, "x")
 
 
 def asked_of(segment: Segment) -> None:
@@ -190,20 +225,28 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
         at = draw.randrange(len(changed) if kind == 2 else min(len(changed), 1_500))
         changed[at] = draw.randrange(256)
     if kind == 4:  # A head that fits its checksum again.
-        length = int.from_bytes(changed[8:16], "little")
-        if length < len(changed):
-            changed[16:20] = zlib.crc32(changed[24 : 24 + length]).to_bytes(4, "little")
+        length, blocks = (
+            int.from_bytes(changed[at:to], "little") for at, to in ((8, 16), (20, 24))
+        )
+        begin = -(-(24 + length) // 64) * 64 + -(-4 * blocks // 64) * 64
+        if begin < len(changed):
+            changed[16:20] = zlib.crc32(changed[20:begin]).to_bytes(4, "little")
     return bytes(changed)
 
 
 def mutations(count: int, seed: int) -> None:
-    draw, data = random.Random(seed), sample()
+    draw = random.Random(seed)
+    with moved({"txlog.lookup.blocks:BLOCK_BYTES": 200}):
+        data = sample()
     tracemalloc.start(1)
     try:
         for _ in range(count):
             started = time.perf_counter()
+            changed = mutated(data, draw)
             with suppress(RunError):
-                asked_of(parse_segment(mutated(data, draw), "x"))
+                asked_of(parse_segment(changed, "x"))
+            with suppress(RunError):
+                asked_of(opened(changed, draw.choice([len(data), len(changed)])))
             assert time.perf_counter() - started < 30  # No hang; a busy machine may be slow.
         assert tracemalloc.get_traced_memory()[1] < 64 << 20  # NumPy's arrays are counted.
     finally:

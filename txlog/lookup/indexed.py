@@ -28,7 +28,7 @@ from txlog.expressions.operators import OPERATORS
 from txlog.expressions.tree import And, Column, Comparison, Expression, In, Like, Literal, Or
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.composite import Box
-from txlog.lookup.indexes import Coverage, Finder
+from txlog.lookup.indexes import Coverage, Parts
 from txlog.lookup.keys import AskedKeys, KeyRanges, Numbers, can_be_key, ordered, orders
 from txlog.lookup.lookup import LookupCache, as_keys
 from txlog.protocol.properties import IndexDefinition, index_definitions
@@ -44,7 +44,7 @@ _LEAST_BYTES: Threshold = 4 << 20  # Fewer bytes are read sooner than an index.
 _LEAST_SHARE: Threshold = 4  # A file of which more than a fourth may match is read whole.
 _MOST_RANGES: Threshold = 1 << 10
 _RANGE_SHARE: Threshold = 16
-_MOST_TIMES: Threshold = 1  # An index of more bytes than the files to read is not loaded.
+_MOST_TIMES: Threshold = 1  # If a search reads more bytes than the files have, they are scanned.
 
 
 class GivenKeys(Protocol):
@@ -281,20 +281,27 @@ class _Search:
         name = self.asked.definition.name
         files = self.plan.read_files
         size = files.explanation.bytes_to_read
-        coverage = self.coverages.get(self.physical)
-        if coverage is None:
-            if size < _LEAST_BYTES:
-                return _Narrowed(f"{name}: not used, because few bytes are to be read")
-            answers: list[bool] = []
-            # The runs of unsorted files do not find ranges, so perhaps the index is read in vain.
-            room = _MOST_TIMES * size
-            if isinstance(self.asked.keys, KeyRanges):
-                room //= _RANGE_SHARE
+        if self.physical not in self.coverages and size < _LEAST_BYTES:
+            return _Narrowed(f"{name}: not used, because few bytes are to be read")
+        keys = self.asked.keys
+        if isinstance(keys, KeyRanges):
+            # The runs of unsorted files do not find ranges, so perhaps it is opened in vain.
+            room, count, has_keys = _MOST_TIMES * size // _RANGE_SHARE, 2 * len(keys.boxes), True
+        else:
+            found = keys.codes >= 0
+            room, count, has_keys = _MOST_TIMES * size, len(found), bool(found.any())
+        answers: list[bool] = []
 
-            def may_read(unread: int) -> bool:
-                answers.append(unread <= room)
-                return answers[-1]
+        def may_read(unread: int) -> bool:
+            answers.append(unread <= room)
+            return answers[-1]
 
+        def cover(without: Collection[str]) -> Coverage:
+            if without:
+                self.coverages.pop(self.physical, None)
+            coverage = self.coverages.get(self.physical)
+            if coverage is not None:
+                return coverage
             coverage = self.cache.segments.coverage(
                 self.store,
                 [name],
@@ -304,23 +311,22 @@ class _Search:
                 self.defined,
                 self.table_id,
                 may_read,
+                keys=count,
+                without=without,
             )
-            if not all(answers):
-                return _Narrowed(
-                    f"{name}: not used, because it is larger than the files to be read"
-                )
-            if self.fragments is not None:
+            if self.fragments is not None and all(answers) and not without:
                 self.coverages[self.physical] = coverage
-        return self._narrowed(coverage, flat(files.rows.primaries["path"]))
+            return coverage
 
-    def _narrowed(self, coverage: Coverage, paths: pa.Array) -> _Narrowed:
+        coverage, parts = self.cache.segments.search(cover, keys if has_keys else None)
+        if not all(answers):
+            return _Narrowed(f"{name}: not used, because it is larger than the files to be read")
+        return self._narrowed(coverage, parts, flat(files.rows.primaries["path"]))
+
+    def _narrowed(self, coverage: Coverage, parts: Parts, paths: pa.Array) -> _Narrowed:
         """Return which rows of some files may match, by the runs that cover them."""
-        keys = self.asked.keys
-        if isinstance(keys, KeyRanges):
-            coverage, has_keys = coverage.ordered, bool(keys.boxes)
-        else:
-            has_keys = bool((keys.codes >= 0).any())
-        parts = Finder(coverage, keys).parts() if has_keys else []
+        if isinstance(self.asked.keys, KeyRanges):
+            coverage = coverage.ordered
         # Reading a file whole is faster than reading many of its rows.
         few = {
             fragment.path: at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,23 +20,38 @@ from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, TxlogError, warn_caller
 from txlog.base.texts import without_secrets
 from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
+from txlog.lookup.blocks import BLOCK_BYTES, ReadParts, RunError
 from txlog.lookup.composite import Window, are_within, combined, span
 from txlog.lookup.keys import AskedKeys, Encodings, KeyRanges, Numbers, key_type
-from txlog.lookup.runs import Run, RunError
+from txlog.lookup.runs import Run
 from txlog.lookup.segments import (
+    FIRST_BYTES,
     FOLDER,
     SUFFIX,
     CoveredFile,
     Segment,
     list_segments,
+    open_segment,
     parse_segment,
 )
+from txlog.parquet.miniature import merge_ranges
 from txlog.schema.types import StructField
-from txlog.store.base import Store, map_many
+from txlog.store.base import Store, is_far, map_many
+from txlog.store.ranged import FileRanges, read_concurrently
 
+# A segment of a remote store is read whole up to this size: that takes as long as the five or six
+# requests, one after the other, that a search in its blocks needs.
+_WHOLE_BYTES: Threshold = 16 << 20
+_FAR_GAP: Threshold = 1 << 20  # Blocks with at most this gap are one request to a remote store.
+_HELD_BYTES: Threshold = 512 << 20  # The size of the blocks that a table keeps after a search.
+_KEY_BLOCKS = 4  # About as many blocks are read for one key.
 _State = Literal["read", "gone", "failed"]
+Parts = list[tuple[Fragment, Numbers]]
+"""Fragments, and the positions of rows in each."""
+
 _PART_MS = 3_600_000  # A part of a segment that is older is no longer written.
 
 
@@ -59,11 +75,14 @@ class LiveRun:
         The first row of each of its files, and the row after the last.
     owners
         For each file the place of its fragment; -1 if the version does not have the file.
+    segment
+        The path of its segment.
     """
 
     run: Run
     starts: Numbers
     owners: NDArray[np.int64]
+    segment: str
 
 
 @dataclass(frozen=True)
@@ -136,13 +155,24 @@ def cover(
         for covered in segment.runs:
             owners = np.array([owner(segment, file) for file in covered.files], np.int64)
             if (owners >= 0).any():
-                runs.append(LiveRun(covered.run, covered.starts, owners))
+                runs.append(LiveRun(covered.run, covered.starts, owners, segment.name))
                 used.add(segment.name)
     return Coverage(fragments, tuple(runs), tuple(sorted(left.values())), frozenset(used))
 
 
+class LostSegmentError(Exception):
+    """A part of a segment is damaged or could not be read; the cause says why."""
+
+    def __init__(self, segment: str, cause: Exception) -> None:
+        super().__init__(segment)
+        self.segment, self.cause = segment, cause
+
+
 class Finder:
-    """Finds the rows that may have the given keys, in the runs of a coverage. Pure."""
+    """Finds the rows that may have the given keys, in the runs of a coverage.
+
+    Of a segment in a file it reads the blocks that it needs and that are not in memory.
+    """
 
     def __init__(self, coverage: Coverage, asked: AskedKeys | KeyRanges) -> None:
         self._coverage = coverage.ordered if isinstance(asked, KeyRanges) else coverage
@@ -171,11 +201,20 @@ class Finder:
             self._encodings[run.form, run.windows] = found
         return found
 
-    def parts(self) -> list[tuple[Fragment, Numbers]]:
-        """Return the positions of these rows, ascending, by the ids of their fragments."""
+    def parts(self) -> Parts:
+        """Return the positions of these rows, ascending, by the ids of their fragments.
+
+        Raises
+        ------
+        LostSegmentError
+            A block that it needs is damaged, or cannot be read.
+        """
         owners, positions = [], []
         for live in self._coverage.runs:
-            rows = self._rows_of(live.run)
+            try:
+                rows = self._rows_of(live.run)
+            except (RunError, TxlogError, OSError) as error:
+                raise LostSegmentError(live.segment, error) from error
             if not len(rows):
                 continue
             rows = rows[rows < live.starts[-1]]
@@ -199,6 +238,31 @@ class Finder:
         ]
 
 
+def _parts_of(
+    store: Store, path: str, size: int, ranges: Sequence[tuple[int, int]]
+) -> Sequence[bytes]:
+    """Return ranges of a segment's bytes; fewer bytes if the file ends before."""
+    if not is_far(store):
+        return read_concurrently([FileRanges(store, path, ranges, size)])[0]
+    merged = merge_ranges(ranges, gap=_FAR_GAP)
+    (parts,) = read_concurrently([FileRanges(store, path, merged, size)])
+    found = []
+    for start, stop in ranges:
+        place = bisect_right(merged, (start, size)) - 1
+        begin = start - merged[place][0]
+        found.append(parts[place][begin : begin + stop - start])
+    return found
+
+
+def _parts_of_copy(path: Path, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+    found = []
+    with path.open("rb", buffering=0) as source:
+        for start, stop in ranges:
+            source.seek(start)
+            found.append(source.read(stop - start))
+    return found
+
+
 class SegmentCache:
     """A cache of the segments of a table.
 
@@ -214,6 +278,7 @@ class SegmentCache:
         # tried again.
         self._read: dict[str, Segment | None] = {}
         self._tails: dict[tuple[str, int], tuple[Segment, CoveredFile]] = {}
+        self._copies: dict[str, Path] = {}  # Of segments that are read from copies in the folder.
         # How many segments of an index there were when they were listed, and own writes since.
         self.counted: dict[str, int] = {}
         self._table: str | None = None  # The id of the table, when it was last used.
@@ -228,43 +293,123 @@ class SegmentCache:
         defined: Collection[str],
         table: str | None = None,
         may_read: Callable[[int], bool] = lambda _: True,
+        *,
+        keys: int | None = None,
+        without: Collection[str] = (),
     ) -> Coverage:
         """Return the coverage of fragments by indexes; segments are listed if more are needed.
 
-        `defined` are the names of all indexes of the table: of others nothing is kept. `table` is
-        its id. `may_read` is asked with the bytes of an index's segments that were not read yet; if
-        it says no, only those that were read are used.
+        Parameters
+        ----------
+        defined
+            The names of all indexes of the table: of others nothing is kept.
+        table
+            The id of the table.
+        may_read, keys
+            A function that is asked with the approximate number of bytes that a search for so many
+            keys reads of segments that were not opened yet; if it says no, only those that were
+            opened are used. None: whole segments.
+        without
+            Paths of segments that are not used.
         """
         self._table = table
         self._sweep_dropped(store, defined)
         types = [key_type(column) for column in key_columns]
         known = [one for path, one in list(self._read.items()) if path.split("/")[1] in indexes]
-        found = cover(fragments, [one for one in known if one is not None], columns, types, table)
+        kept = [one for one in known if one is not None and one.name not in without]
+        found = cover(fragments, kept, columns, types, table)
         if found.uncovered and indexes:
-            segments = [one for name in indexes for one in self.segments(store, name, may_read)]
+            segments = [
+                one
+                for name in indexes
+                for one in self.segments(store, name, may_read, keys)
+                if one.name not in without
+            ]
             found = cover(fragments, segments, columns, types, table)
         return found
 
-    def segments(
-        self, store: Store, index: str, may_read: Callable[[int], bool] = lambda _: True
-    ) -> list[Segment]:
-        """Return the current segments of an index, without those that cannot be read.
+    def search(
+        self,
+        cover: Callable[[Collection[str]], Coverage],
+        asked: AskedKeys | KeyRanges | None,
+    ) -> tuple[Coverage, Parts]:
+        """Return a coverage without segments that a search cannot read, and what it finds.
 
-        `may_read` is that of `coverage`.
+        Parameters
+        ----------
+        cover
+            Returns the coverage, without the segments of some paths.
+        asked
+            What is searched. None: nothing.
+        """
+        lost: set[str] = set()
+        while True:
+            coverage = cover(lost)
+            try:
+                parts = [] if asked is None else Finder(coverage, asked).parts()
+            except LostSegmentError as error:
+                lost.add(error.segment)
+                self._lose(error.segment, error.cause)
+                continue
+            held = [one.blocks for one in list(self._read.values()) if one is not None]
+            if sum(one.held_bytes for one in held) > _HELD_BYTES:
+                for one in held:
+                    one.release()
+            return coverage, parts
+
+    def _lose(self, path: str, error: Exception) -> None:
+        """Stop using a segment of which a part is damaged, or could not be read."""
+        copy = self._copies.pop(path, None)
+        if copy is not None:  # The next search reads the segment itself.
+            with suppress(OSError):
+                copy.unlink(missing_ok=True)
+        elif isinstance(error, RunError):
+            _warn_of_damage(path, error)
+        elif not isinstance(error, NotFoundError):
+            _warn_of_failure(path, error)
+            return
+        self._forget([path])
+        if copy is None and isinstance(error, RunError):
+            self._keep(path, None)
+
+    def whole_segments(self, store: Store, index: str) -> list[Segment]:
+        """Return the current segments of an index whose every block can be read."""
+        found = []
+        for segment in self.segments(store, index):
+            try:
+                segment.blocks.verify()
+            except (RunError, TxlogError, OSError) as error:
+                self._lose(segment.name, error)
+            else:
+                found.append(segment)
+        return found
+
+    def segments(
+        self,
+        store: Store,
+        index: str,
+        may_read: Callable[[int], bool] = lambda _: True,
+        keys: int | None = None,
+    ) -> list[Segment]:
+        """Return the current segments of an index, without those whose heads cannot be read.
+
+        `may_read` and `keys` are those of `coverage`.
         """
         try:
-            return self._segments(store, index, may_read)
+            return self._segments(store, index, may_read, keys)
         except (TxlogError, OSError) as error:
             _warn(f"the segments of the index {index} cannot be listed: {error}")
             return []
 
-    def _segments(self, store: Store, index: str, may_read: Callable[[int], bool]) -> list[Segment]:
+    def _segments(
+        self, store: Store, index: str, may_read: Callable[[int], bool], keys: int | None
+    ) -> list[Segment]:
         for attempt in (1, 2):
             listed = list_segments(store, index)
             self.counted[index] = len(listed)
             new = [one for one in listed if one[0] not in self._read]
             gone = False
-            if new and not may_read(sum(size for _, size in new)):
+            if new and not may_read(sum(self._needed(store, size, keys) for _, size in new)):
                 new = []
             load = partial(self._load, store)
             for (path, _), (segment, state) in zip(
@@ -288,6 +433,7 @@ class SegmentCache:
         """Remove segments from the cache, and tails that no other segment has."""
         for path in paths:
             self._read.pop(path, None)
+            self._copies.pop(path, None)
         self._tails = {}
         for path, segment in list(self._read.items()):
             self._keep(path, segment)
@@ -306,35 +452,51 @@ class SegmentCache:
             return None
         if not segment.knows(file, self._table):
             return None
-        data = file.tail.unpacked(size)
+        try:
+            data = file.tail.unpacked(size)
+        except (RunError, TxlogError, OSError) as error:
+            self._lose(segment.name, error)
+            return None
         return None if data is None else (file.tail.start, data)
 
     def _load(self, store: Store, listed: tuple[str, int]) -> tuple[Segment | None, _State]:
         """Return a segment (None if it is damaged), and whether its file was read."""
         path, size = listed
-        kept = self._kept(store, path)
-        if kept is not None and len(kept) == size:
-            with suppress(RunError):
-                return parse_segment(kept, path), "read"
+        place = self._place(store, path)
+        if place is not None:
+            with suppress(RunError, OSError):
+                if place.stat().st_size == size:
+                    segment = open_segment(partial(_parts_of_copy, place), size, path)
+                    self._copies[path] = place
+                    return segment, "read"
+        read: ReadParts = partial(_parts_of, store, path, size)
         try:
+            if not self._is_read_whole(store, size):
+                return open_segment(read, size, path), "read"
             data = store.read(path)
-            segment = parse_segment(data, path)
+            segment = parse_segment(data, path, read)
         except NotFoundError:
             return None, "gone"
         except RunError as error:
-            _warn(
-                f"the segment {path} of an index cannot be used, so look-ups are slower: {error}; "
-                "indexes.build replaces it"
-            )
+            _warn_of_damage(path, error)
             return None, "read"
         except (TxlogError, OSError) as error:
-            _warn(
-                f"the segment {path} of an index could not be read, so this look-up is slower: "
-                f"{error}"
-            )
+            _warn_of_failure(path, error)
             return None, "failed"
         self._keep_for_others(store, path, data)
         return segment, "read"
+
+    def _is_read_whole(self, store: Store, size: int) -> bool:
+        """Return whether a segment of this size is read by one request."""
+        if not is_far(store):
+            return size <= FIRST_BYTES
+        return size <= _WHOLE_BYTES or self._folder is not None
+
+    def _needed(self, store: Store, size: int, keys: int | None) -> int:
+        """Return about how many bytes of a segment are read to find so many keys."""
+        if keys is None or self._is_read_whole(store, size):
+            return size
+        return min(size, FIRST_BYTES + _KEY_BLOCKS * BLOCK_BYTES * keys)
 
     def _place(self, store: Store, path: str) -> Path | None:
         if self._folder is None or store.local_path(path) is not None:
@@ -356,13 +518,6 @@ class SegmentCache:
                 if folder.name not in defined:
                     _delete_kept(folder, ())
                     folder.rmdir()
-
-    def _kept(self, store: Store, path: str) -> bytes | None:
-        place = self._place(store, path)
-        if place is not None:
-            with suppress(OSError):
-                return place.read_bytes()
-        return None
 
     def _keep_for_others(self, store: Store, path: str, data: bytes) -> None:
         place = self._place(store, path)
@@ -389,6 +544,17 @@ def _delete_kept(folder: Path, names: Collection[str]) -> None:
         for part in folder.glob(f"*{SUFFIX}.*"):
             if REAL.now_ms() - part.stat().st_mtime * 1000 > _PART_MS:
                 part.unlink(missing_ok=True)
+
+
+def _warn_of_damage(path: str, error: RunError) -> None:
+    _warn(
+        f"the segment {path} of an index cannot be used, so look-ups are slower: {error}; "
+        "indexes.build replaces it"
+    )
+
+
+def _warn_of_failure(path: str, error: Exception) -> None:
+    _warn(f"the segment {path} of an index could not be read, so this look-up is slower: {error}")
 
 
 def _warn(text: str) -> None:

@@ -8,7 +8,7 @@ a run names is compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -26,7 +26,7 @@ from txlog.base.thresholds import Threshold
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.bits import expanded
-from txlog.lookup.indexes import Coverage, Finder, SegmentCache
+from txlog.lookup.indexes import Coverage, SegmentCache
 from txlog.lookup.keys import (
     AskedKeys,
     Encodings,
@@ -185,8 +185,7 @@ class Lookup:
 
     def _candidates(self, plan: ScanPlan, asked: AskedKeys) -> list[Part]:
         """Return fragments, and the positions of rows in them that may have one of the keys."""
-        coverage = self._coverage(plan)
-        found = Finder(coverage, asked).parts()
+        coverage, found = self.cache.segments.search(partial(self._coverage, plan), asked)
         unknown = [plan.values[place] for place in coverage.uncovered]
         if unknown:
             encodings = asked.encodings()
@@ -197,15 +196,20 @@ class Lookup:
             found.sort(key=lambda part: part[0].id)
         return found
 
-    def _coverage(self, plan: ScanPlan) -> Coverage:
-        """Return the coverage of the version by the runs of an index over the key columns."""
+    def _coverage(self, plan: ScanPlan, without: Collection[str]) -> Coverage:
+        """Return the coverage of the version by the runs of an index over the key columns.
+
+        It is kept unless segments are left out: the next search may find others.
+        """
         columns = tuple(
             column.name_in_files(plan.reading.form.mapping_mode) for column in self.key_columns
         )
+        if without:
+            self.coverages.pop(columns, None)
         coverage = self.coverages.get(columns)
         if coverage is None:
             named = [one.name for one in self.indexes if one.columns == columns]
-            coverage = self.coverages[columns] = self.cache.segments.coverage(
+            coverage = self.cache.segments.coverage(
                 self.store,
                 named,
                 plan.values,
@@ -213,7 +217,10 @@ class Lookup:
                 self.key_columns,
                 {one.name for one in self.indexes},
                 self.table_id,
+                without=without,
             )
+            if not without:
+                self.coverages[columns] = coverage
         return coverage
 
     def _runs_of(

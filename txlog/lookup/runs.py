@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from txlog.base.arrow import numpy_array, pc
 from txlog.base.thresholds import Threshold
+from txlog.lookup import blocks
 from txlog.lookup.bits import (
     BIT_PLACES,
     BLOCK_WORDS,
@@ -25,6 +26,7 @@ from txlog.lookup.bits import (
     unpack,
     zeros_before,
 )
+from txlog.lookup.blocks import Array, RunError, whole
 from txlog.lookup.composite import Window, combined, windows_of
 from txlog.lookup.keys import (
     Encodings,
@@ -45,10 +47,7 @@ FILE_BITS, MERGED_BITS = 16, 8
 
 _LEAST_HASH_BITS = 40  # Bits that the hashed run of a file keeps, so that merged runs have enough.
 _FEW_PLACES: Threshold = 32
-
-
-class RunError(ValueError):
-    """The numbers and arrays do not form a valid run."""
+MARKED = 1_024  # Of so many numbers in `zeros`, `marks` has the first one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,9 @@ class Run:
     upper
         The bit `(y >> low) + i` is set for the i-th y; ones fill up the last eight words.
     zeros
-        The number of zeros in `upper` before each eight words; uint32.
+        The number of zeros in `upper` before each eight words, and the total number; uint32.
+    marks
+        Each 1,024th number of `zeros`, from the first one on.
     rows
         The row of each key, packed with `row_bits` each; None: the i-th key is that of row
         `start + i`.
@@ -82,10 +83,11 @@ class Run:
     base: int
     low: int
     row_bits: int
-    upper: Encodings
-    zeros: NDArray[np.uint32]
-    lower: Encodings
-    rows: Encodings | None
+    upper: Array
+    zeros: Array
+    marks: Array
+    lower: Array
+    rows: Array | None
     start: int = 0
     windows: tuple[Window, ...] = ()
 
@@ -97,7 +99,7 @@ class Run:
     @property
     def nbytes(self) -> int:
         """The number of bytes of the arrays."""
-        arrays = (self.upper, self.zeros, self.lower, self.rows)
+        arrays = (self.upper, self.zeros, self.marks, self.lower, self.rows)
         return sum(array.nbytes for array in arrays if array is not None)
 
     def find(self, wanted: Encodings) -> Numbers:
@@ -107,6 +109,11 @@ class Run:
         ----------
         wanted
             Ascending, without duplicates.
+
+        Raises
+        ------
+        RunError
+            The arrays are damaged. An array in a file also raises the errors of reading it.
         """
         nothing = np.empty(0, np.int64)
         begin = int(np.searchsorted(wanted, np.uint64(self.first), "left"))
@@ -121,12 +128,15 @@ class Run:
             np.not_equal(numbers[1:], numbers[:-1], out=distinct[1:])
             numbers = numbers[distinct]
         starts, stops = self._ends_of(numbers)
-        return self._rows(expanded(starts, np.maximum(stops - starts, 0)))
+        counts = np.maximum(stops - starts, 0)
+        if int(counts.sum()) > self.keys:
+            raise RunError("keys have more places than there are")
+        return self._rows(expanded(starts, counts))
 
     def within(self, least: int, most: int) -> Numbers:
         """Return the rows that may have an encoding of the run's form between two, both included.
 
-        Their order is that of the encodings.
+        Their order is that of the encodings. Errors are those of `find`.
         """
         least, most = max(least, self.first), min(most, self.last)
         if least > most or not self.keys:
@@ -141,6 +151,8 @@ class Run:
         both = self._zeros_at(np.concatenate([np.maximum(heads - 1, 0), heads]))
         starts = np.where(heads > 0, both[: len(heads)] + 1 - heads, 0)
         stops = np.minimum(both[len(heads) :] - heads, self.keys)
+        if min(starts.min(), stops.min()) < 0 or starts.max() > self.keys:
+            raise RunError("the zeros of upper do not match")
         if self.low:
             lows = numbers & low_mask(self.low)
             starts = self._bound(starts, stops, lows, right=False)
@@ -150,13 +162,15 @@ class Run:
     def _rows(self, places: Numbers) -> Numbers:
         if self.rows is None or not len(places):
             return places + self.start if self.start else places
-        return packed_at(self.rows, self.row_bits, places).astype(np.int64)
+        return _packed_at(self.rows, self.row_bits, places).astype(np.int64)
 
     def _places_of(self, number: int) -> Numbers:
         """Return the places of one y with Python numbers: for a few, faster than arrays."""
         head = number >> self.low
         start = self._zero_at(head - 1) + 1 - head if head else 0
         stop = min(self._zero_at(head) - head, self.keys)
+        if start < 0:
+            raise RunError("the zeros of upper do not match")
         if self.low and stop - start > _FEW_PLACES:
             lows = np.array([number], np.uint64) & low_mask(self.low)
             ends = np.array([stop])
@@ -166,7 +180,8 @@ class Run:
             low, mask = number & (1 << self.low) - 1, (1 << self.low) - 1
             first = start * self.low >> 6
             last = (stop * self.low >> 6) + 1
-            bits = int.from_bytes(self.lower[first : last + 1].tobytes(), "little")
+            words = blocks.between(self.lower, first, last + 1)[first : last + 1]
+            bits = int.from_bytes(words.tobytes(), "little")
             bits >>= start * self.low - 64 * first
             found = [
                 place
@@ -178,10 +193,10 @@ class Run:
 
     def _zero_at(self, number: int) -> int:
         """Return the position in `upper` of the zero with a given number."""
-        block = int(self.zeros.searchsorted(np.uint32(number), "right")) - 1
-        left = number - int(self.zeros[block])
-        bit = 64 * BLOCK_WORDS * block
-        for word in self.upper[BLOCK_WORDS * block : BLOCK_WORDS * (block + 1)].tolist():
+        block, left = self._block_with(number)
+        bit, first = 64 * BLOCK_WORDS * block, BLOCK_WORDS * block
+        words = blocks.between(self.upper, first, first + BLOCK_WORDS)
+        for word in words[first : first + BLOCK_WORDS].tolist():
             zeros = 64 - word.bit_count()
             if left < zeros:
                 word ^= (1 << 64) - 1
@@ -190,48 +205,87 @@ class Run:
                 return bit + int(word & -word).bit_length() - 1
             left -= zeros
             bit += 64
-        return bit
+        raise RunError("the zeros of upper do not match")
+
+    def _block_with(self, number: int) -> tuple[int, int]:
+        """Return which eight words have a zero, and how many zeros are before it in them."""
+        group = int(whole(self.marks).searchsorted(np.uint32(number), "right")) - 1
+        first, stop = MARKED * group, min(MARKED * (group + 1) + 1, len(self.zeros))
+        if group < 0:
+            raise RunError("the zeros of upper do not match")
+        zeros = blocks.between(self.zeros, first, stop)[first:stop]
+        place = int(zeros.searchsorted(np.uint32(number), "right")) - 1
+        if not 0 <= place < len(zeros) - 1:
+            raise RunError("the zeros of upper do not match")
+        return first + place, number - int(zeros[place])
+
+    def _blocks_with(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """Return for many zeros what `_block_with` returns."""
+        wanted, last = numbers.astype(np.uint32), len(self.zeros) - 1
+        # Of many zeros, most of the numbers are needed.
+        if len(numbers) < len(self.marks) and not blocks.is_here(self.zeros):
+            groups = np.searchsorted(whole(self.marks), wanted, "right") - 1
+            if groups.min() < 0:
+                raise RunError("the zeros of upper do not match")
+            ends = np.minimum(MARKED * (groups + 1), last + 1)
+            found = _first_false(
+                lambda at, of: blocks.at(self.zeros, at)[at] <= wanted[of], MARKED * groups, ends
+            )
+        else:
+            found = np.searchsorted(whole(self.zeros), wanted, "right")
+        found -= 1
+        if found.min() < 0 or found.max() >= last:
+            raise RunError("the zeros of upper do not match")
+        return found, numbers - blocks.at(self.zeros, found)[found]
 
     def _zeros_at(self, numbers: Numbers) -> Numbers:
         """Return the positions in `upper` of the zeros with given numbers, counted from 0."""
-        blocks = np.searchsorted(self.zeros, numbers.astype(np.uint32), "right") - 1
-        left = numbers - self.zeros[blocks]
+        places, left = self._blocks_with(numbers)
         every = np.arange(len(numbers))
-        words = ~self.upper.reshape(-1, BLOCK_WORDS)[blocks]
+        upper = blocks.at(self.upper, BLOCK_WORDS * places, BLOCK_WORDS)
+        words = ~upper.reshape(-1, BLOCK_WORDS)[places]
         word, left = holding(ones(words), left, every)
         octets = words[every, word].astype("<u8").view(np.uint8).reshape(-1, 8)
         octet, left = holding(ones(octets), left, every)
-        bit = BIT_PLACES[octets[every, octet], left].astype(np.int64)
-        return blocks * (64 * BLOCK_WORDS) + word * 64 + octet * 8 + bit
+        bit = BIT_PLACES[octets[every, octet], np.clip(left, 0, 7)].astype(np.int64)
+        return places * (64 * BLOCK_WORDS) + word * 64 + octet * 8 + bit
 
     def _bound(self, starts: Numbers, stops: Numbers, lows: Encodings, *, right: bool) -> Numbers:
         """Return the first place in each range with lower bits not below (right: above)."""
-        starts, stops = starts.copy(), stops.copy()
-        active = np.flatnonzero(starts < stops)
-        while len(active):
-            middle = (starts[active] + stops[active]) >> 1
-            values = packed_at(self.lower, self.low, middle)
-            below = values <= lows[active] if right else values < lows[active]
-            starts[active[below]] = middle[below] + 1
-            stops[active[~below]] = middle[~below]
-            active = active[starts[active] < stops[active]]
-        return starts
+
+        def is_below(places: Numbers, of: Numbers) -> NDArray[np.bool_]:
+            values = _packed_at(self.lower, self.low, places)
+            found: NDArray[np.bool_] = values <= lows[of] if right else values < lows[of]
+            return found
+
+        return _first_false(is_below, starts, stops)
 
     def decoded(self) -> tuple[Encodings, Numbers]:
-        """Return the encodings, without the bits that were cut off, and their rows."""
+        """Return the encodings, without the bits that were cut off, and their rows.
+
+        Errors are those of `find`.
+        """
         if not self.keys:
             return np.empty(0, np.uint64), np.empty(0, np.int64)
-        bits = np.unpackbits(self.upper.view(np.uint8), bitorder="little")
+        upper, zeros = whole(self.upper), whole(self.zeros)
+        buckets = ((self.last >> self.shift) - self.base >> self.low) + 1
+        if (zeros_before(upper) != zeros).any() or zeros[-1] != buckets:
+            raise RunError("the zeros of upper do not match")
+        bits = np.unpackbits(upper.view(np.uint8), bitorder="little")
         ones = np.flatnonzero(bits)[: self.keys]
         heads = (ones - np.arange(self.keys)).astype(np.uint64)
-        numbers = heads << np.uint64(self.low) | unpack(self.lower, self.low, self.keys)
+        numbers = heads << np.uint64(self.low) | unpack(whole(self.lower), self.low, self.keys)
         encodings = (numbers + np.uint64(self.base)) << np.uint64(self.shift)
         if self.rows is None:
             return encodings, np.arange(self.start, self.start + self.keys)
-        return encodings, unpack(self.rows, self.row_bits, self.keys).astype(np.int64)
+        return encodings, unpack(whole(self.rows), self.row_bits, self.keys).astype(np.int64)
 
     def check(self, rows: int) -> None:
-        """Raise `RunError` unless `find` works and returns only rows below `rows`."""
+        """Raise `RunError` unless the numbers and the lengths of the arrays fit `rows` rows.
+
+        It does not look into the arrays. `find` raises the error if they do not fit, too, and never
+        returns rows outside of the bits of a row number.
+        """
         if self.rows is None and not self.is_in_order and self.keys != rows:
             raise RunError(f"a hashed run of {self.keys} keys of {rows} rows has no row numbers")
         if self.rows is not None and self.start:
@@ -250,8 +304,8 @@ class Run:
         words = BLOCK_WORDS * -(-(self.keys + buckets) // (64 * BLOCK_WORDS))
         if len(self.upper) != words or len(self.zeros) != words // BLOCK_WORDS + 1:
             raise RunError(f"upper has {len(self.upper)} words, {words} were expected")
-        if (zeros_before(self.upper) != self.zeros).any() or self.zeros[-1] < buckets:
-            raise RunError("the zeros of upper do not match")
+        if len(self.marks) != -(-len(self.zeros) // MARKED):
+            raise RunError(f"marks has {len(self.marks)} numbers")
         if len(self.lower) != packed_words(self.keys, self.low):
             raise RunError(f"lower has {len(self.lower)} words")
         if self.rows is None:
@@ -262,9 +316,36 @@ class Run:
             raise RunError(f"rows has {len(self.rows)} words of {self.row_bits} bits")
 
 
+def _packed_at(words: Array, bits: int, places: Numbers) -> Encodings:
+    """Return the packed values at the given places."""
+    if not bits:
+        return np.zeros(len(places), np.uint64)
+    return packed_at(blocks.at(words, places * bits >> 6, 2), bits, places)
+
+
+def _first_false(
+    is_true: Callable[[Numbers, Numbers], NDArray[np.bool_]], starts: Numbers, stops: Numbers
+) -> Numbers:
+    """Return the first number in each range for which a condition is false; else its end.
+
+    The condition gets numbers, and the place of the range of each. It is true for the numbers
+    before the one that is returned.
+    """
+    starts, stops = starts.copy(), stops.copy()
+    active = np.flatnonzero(starts < stops)
+    while len(active):
+        middle = (starts[active] + stops[active]) >> 1
+        true = is_true(middle, active)
+        starts[active[true]] = middle[true] + 1
+        stops[active[~true]] = middle[~true]
+        active = active[starts[active] < stops[active]]
+    return starts
+
+
 _EMPTY = Run(
     "hashed", 0, 0, 0, 0, 0, 0, 0,
-    np.empty(0, np.uint64), np.zeros(1, np.uint32), np.zeros(1, np.uint64), None,
+    np.empty(0, np.uint64), np.zeros(1, np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.uint64),
+    None,
 )  # fmt: skip
 
 
@@ -308,8 +389,10 @@ def build_run(
     ones[count + (largest >> low) + 1 :] = 1
     upper = np.packbits(ones, bitorder="little").view("<u8").astype(np.uint64)
     row_bits = 0 if rows is None else (num_rows - 1).bit_length()
+    zeros = zeros_before(upper)
     return Run(
-        form, count, first, last, shift, first >> shift, low, row_bits, upper, zeros_before(upper),
+        form, count, first, last, shift, first >> shift, low, row_bits,
+        upper, zeros, zeros[::MARKED],
         pack(np.bitwise_and(numbers, low_mask(low), out=numbers), low),
         None if rows is None else pack(rows.astype(np.int64, copy=False).view(np.uint64), row_bits),
         start, windows,
@@ -365,9 +448,7 @@ def _in_order(
 def _with_rows(run: Run, num_rows: int) -> Run:
     """Return a run without keys for files that have rows."""
     bits = (num_rows - 1).bit_length()
-    return Run(
-        run.form, 0, 0, 0, 0, 0, 0, bits, run.upper, run.zeros, run.lower, np.zeros(1, np.uint64)
-    )
+    return replace(run, row_bits=bits, rows=np.zeros(1, np.uint64))
 
 
 def _crowd(values: Encodings) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from txlog.base.columns import flat
 from txlog.base.effects import Effects
@@ -18,9 +19,19 @@ from txlog.base.errors import NotFoundError, TxlogError, warn_caller
 from txlog.base.thresholds import Threshold
 from txlog.base.version import __version__
 from txlog.log.paths import decode_path, is_unique
+from txlog.lookup.blocks import (
+    BLOCK_BYTES,
+    Array,
+    BlockArray,
+    Blocks,
+    ReadParts,
+    RunError,
+    checks_of,
+    whole,
+)
 from txlog.lookup.composite import Window
 from txlog.lookup.keys import can_be_key, key_type
-from txlog.lookup.runs import Run, RunBuilder, RunError, RunPart, merge_runs
+from txlog.lookup.runs import Run, RunBuilder, RunPart, merge_runs
 from txlog.parquet.file_footer import FOOTER_END, end_bytes, footer_start
 from txlog.parquet.footer import parse_footer
 from txlog.protocol.properties import IndexDefinition
@@ -33,12 +44,16 @@ SUFFIX = ".idx"
 # Keys of smaller segments, and files of one write, become one run.
 MERGED_AT_ONCE: Threshold = 4 << 20
 
-_MAGIC = b"TXLIDX1\n"
+_MAGIC = b"TXLIDX"  # Then a character with the number of the format, and a line feed.
+_FORMAT = b"3"
 _HEAD_AT = 24
+FIRST_BYTES: Threshold = 64 << 10  # Read at once of a segment that is not read whole.
 _MOST_HEAD_BYTES = 256 << 20
 _MOST_TAIL_BYTES = 64 << 20
 _ALIGNED = 64
-_ARRAYS: dict[str, Any] = {"upper": "<u8", "zeros": "<u4", "lower": "<u8", "rows": "<u8"}
+_ARRAYS: dict[str, Any] = {
+    "marks": "<u4", "zeros": "<u4", "upper": "<u8", "lower": "<u8", "rows": "<u8"
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +61,24 @@ class Tail:
     """The last bytes of a data file, from its first offset index on, compressed by zstd."""
 
     start: int
-    packed: Any  # bytes, or a view of bytes.
-    checksum: int  # CRC-32 of the packed bytes.
+    packed: Array  # uint8.
 
     @classmethod
     def of(cls, start: int, data: bytes, level: int = 1) -> Tail:
         """Return the tail of a file from a byte on, compressed by zstd at a level."""
         packed = pa.Codec("zstd", compression_level=level).compress(data, asbytes=True)
-        return cls(start, packed, zlib.crc32(packed))
+        return cls(start, np.frombuffer(packed, np.uint8))
 
     def unpacked(self, size: int) -> bytes | None:
-        """Return the bytes of the end of a file of `size` bytes; None if they are damaged."""
-        if size - self.start > _MOST_TAIL_BYTES or zlib.crc32(self.packed) != self.checksum:
+        """Return the bytes of the end of a file of `size` bytes; None if they are another file's.
+
+        Errors are those of `Blocks`.
+        """
+        if size - self.start > _MOST_TAIL_BYTES:
             return None
+        packed = whole(self.packed).tobytes()
         try:
-            data: bytes = pa.Codec("zstd").decompress(self.packed, size - self.start, asbytes=True)
+            data: bytes = pa.Codec("zstd").decompress(packed, size - self.start, asbytes=True)
         except (pa.ArrowException, OSError, ValueError):
             return None
         return data if len(data) == size - self.start else None
@@ -98,7 +116,8 @@ class Segment:
     columns: tuple[str, ...]
     types: tuple[str, ...]  # As `key_type` returns them.
     runs: tuple[CoveredRun, ...]
-    size: int = 0  # Of the file, in bytes.
+    blocks: Blocks
+    size: int  # Of the file, in bytes.
     table: str | None = None  # The id of the table for whose files it was built, if it is known.
 
     def knows(self, file: CoveredFile, table: str | None) -> bool:
@@ -126,13 +145,13 @@ def encode_segment(
     arrays: list[bytes] = []
     at = 0
 
-    def placed(data: Any) -> list[int]:
+    def placed(array: Array, kind: Any) -> list[int]:
         nonlocal at
-        content = bytes(data)
+        content = whole(array).astype(kind).tobytes()
         begin = at
         arrays.append(content + bytes(-len(content) % _ALIGNED))
         at += len(arrays[-1])
-        return [begin, len(content), zlib.crc32(content)]
+        return [begin, len(content)]
 
     described = []
     for covered in runs:
@@ -147,43 +166,42 @@ def encode_segment(
             one["windows"] = [[of.base, of.shift, of.width] for of in run.windows]
         for name, kind in _ARRAYS.items():
             array = getattr(run, name)
-            one[name] = None if array is None else placed(array.astype(kind).tobytes())
+            one[name] = None if array is None else placed(array, kind)
         one["files"] = [
             {
                 "paths": file.paths, "sizes": file.sizes, "rows": file.rows, "nulls": file.nulls,
                 "tail": None
                 if file.tail is None
-                else [*placed(file.tail.packed), file.tail.start],
+                else [*placed(file.tail.packed, np.uint8), file.tail.start],
             }
             for file in covered.files
         ]  # fmt: skip
         described.append(one)
+    content, block = b"".join(arrays), BLOCK_BYTES
+    arrays.clear()
+    checks = checks_of(content, block)
     head = orjson.dumps(
         {
-            "format": 2 if any(map(_needs_two, runs)) else 1,
             "columns": columns, "types": types, "by": f"txlog/{__version__}",
+            "block": block, "bytes": len(content),
             "runs": described, **({} if table is None else {"table": table}),
         }
     )  # fmt: skip
-    start = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little")
-    start += bytes(4) + head
-    return b"".join([start, bytes(-len(start) % _ALIGNED), *arrays])
+    rest = len(checks).to_bytes(4, "little") + head + bytes(-(_HEAD_AT + len(head)) % _ALIGNED)
+    rest += checks.tobytes() + bytes(-checks.nbytes % _ALIGNED)
+    start = _MAGIC + _FORMAT + b"\n" + len(head).to_bytes(8, "little")
+    return b"".join([start, zlib.crc32(rest).to_bytes(4, "little"), rest, content])
 
 
-def _needs_two(covered: CoveredRun) -> bool:
-    """Return whether a run has what format 1 lacks: LKP-10."""
-    run = covered.run
-    has_nulls = run.rows is None and any(file.nulls for file in covered.files)
-    return run.form == "composite" or run.start > 0 or has_nulls
-
-
-def parse_segment(data: Any, name: str) -> Segment:
-    """Parse the bytes of a segment file; the arrays are views of them.
+def parse_segment(data: Any, name: str, read: ReadParts | None = None) -> Segment:
+    """Parse the bytes of a segment file, and check all of them; arrays are views of them.
 
     Parameters
     ----------
     data
-        Bytes, or a buffer such as a memory map.
+        Bytes, or a buffer.
+    read
+        Reads parts of the file again, if its blocks were released. Default: from `data`.
 
     Raises
     ------
@@ -191,49 +209,95 @@ def parse_segment(data: Any, name: str) -> Segment:
         The bytes are not a segment, or are damaged.
     """
     view = memoryview(data)
-    if len(view) < _HEAD_AT or bytes(view[:8]) != _MAGIC:
+
+    def again(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [bytes(view[start:stop]) for start, stop in ranges]
+
+    begin = _arrays_at(view, len(view))
+    return _parsed(view[:begin], len(view), name, read or again, view[begin:])
+
+
+def open_segment(read: ReadParts, size: int, name: str) -> Segment:
+    """Read the head of a segment file of `size` bytes; blocks are read when they are needed.
+
+    Raises
+    ------
+    RunError
+        The bytes are not a segment, or the head is damaged.
+    TxlogError, OSError
+        The file could not be read.
+    """
+    (first,) = read([(0, min(max(FIRST_BYTES, _HEAD_AT), size))])
+    begin = _arrays_at(memoryview(first), size)
+    if begin > len(first):
+        first += read([(len(first), begin)])[0]
+    if len(first) < begin:
+        raise RunError("the file ends within its head")
+    return _parsed(memoryview(first)[:begin], size, name, read)
+
+
+def _arrays_at(start: memoryview, size: int) -> int:
+    """Return where the arrays of a segment begin, from the first bytes of the file."""
+    if len(start) < _HEAD_AT or bytes(start[:6]) != _MAGIC or start[7] != 10:
         raise RunError("it does not begin with the bytes of a segment")
-    length = int.from_bytes(view[8:16], "little")
-    if length > min(_MOST_HEAD_BYTES, len(view) - _HEAD_AT):
+    if bytes(start[6:7]) != _FORMAT:
+        raise RunError(f"it has the format {bytes(start[6:7])!r}, and this txlog reads {_FORMAT!r}")
+    length, blocks = (int.from_bytes(start[at:end], "little") for at, end in ((8, 16), (20, 24)))
+    begin = _aligned(_aligned(_HEAD_AT + length) + 4 * blocks)
+    if length > _MOST_HEAD_BYTES or begin > size:
         raise RunError(f"its head of {length} bytes is longer than the file")
-    head = view[_HEAD_AT : _HEAD_AT + length]
-    if zlib.crc32(head) != int.from_bytes(view[16:20], "little"):
+    return begin
+
+
+def _aligned(position: int) -> int:
+    return -(-position // _ALIGNED) * _ALIGNED
+
+
+def _head(start: memoryview) -> tuple[Any, NDArray[np.uint32]]:
+    """Return the head of a segment, and the checksums of its blocks."""
+    if zlib.crc32(start[20:]) != int.from_bytes(start[16:20], "little"):
         raise RunError("the checksum of its head does not match")
-    begin = -(-(_HEAD_AT + length) // _ALIGNED) * _ALIGNED
+    end = _HEAD_AT + int.from_bytes(start[8:16], "little")
+    count = int.from_bytes(start[20:24], "little")
+    return orjson.loads(start[_HEAD_AT:end]), np.frombuffer(start, "<u4", count, _aligned(end))
+
+
+def _parsed(start: memoryview, size: int, name: str, read: ReadParts, data: Any = None) -> Segment:
     try:
-        read = orjson.loads(head)
-        if read["format"] not in (1, 2):
-            raise RunError(f"it has the format {read['format']!r}, which is newer than this txlog")
-        columns, types = tuple(read["columns"]), tuple(read["types"])
+        head, checks = _head(start)
+        columns, types = tuple(head["columns"]), tuple(head["types"])
         if (
             not columns
             or len(columns) != len(types)
             or not all(isinstance(x, str) for x in (*columns, *types))
         ):
             raise RunError("its columns have no types")
-        runs = tuple(_covered(one, view[begin:], len(columns)) for one in read["runs"])
-        table = read.get("table")
+        block, length = _whole(head["block"]), _whole(head["bytes"])
+        if length != size - len(start):
+            raise RunError(f"it has {size} bytes, and {len(start) + length} were expected")
+        if not block or len(checks) != -(-length // block):
+            raise RunError(f"it has {len(checks)} blocks of {block} bytes")
+        blocks = Blocks(len(start), length, block, checks, read, data)
+        runs = tuple(_covered(one, blocks, len(columns)) for one in head["runs"])
+        table = head.get("table")
         if not (table is None or isinstance(table, str)):
             raise RunError(f"its table is {table!r}")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, RunError):
             raise
         raise RunError(f"its head is not valid: {error!r}"[:300]) from error
-    return Segment(name, columns, types, runs, len(view), table)
+    return Segment(name, columns, types, runs, blocks, size, table)
 
 
 def read_paths(store: Store, path: str, size: int) -> list[str] | None:
     """Return the paths of the files that a segment covers; None if that cannot be read."""
     try:
         with store.open_input(path, size=size) as source:
-            begin = bytes(source.read(_HEAD_AT))
-            length = int.from_bytes(begin[8:16], "little")
-            if begin[:8] != _MAGIC or length > min(_MOST_HEAD_BYTES, size):
-                return None
-            head = bytes(source.read(length))
-        if zlib.crc32(head) != int.from_bytes(begin[16:20], "little"):
-            return None
-        files = [file for run in orjson.loads(head)["runs"] for file in run["files"]]
+            first = bytes(source.read(_HEAD_AT))
+            begin = _arrays_at(memoryview(first), size)
+            first += bytes(source.read(begin - len(first)))
+        head, _ = _head(memoryview(first))
+        files = [file for run in head["runs"] for file in run["files"]]
         return [str(path) for file in files for path in file["paths"]]
     except NotFoundError:
         return None
@@ -241,7 +305,7 @@ def read_paths(store: Store, path: str, size: int) -> list[str] | None:
         return None
 
 
-def _covered(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredRun:
+def _covered(one: dict[str, Any], blocks: Blocks, columns: int) -> CoveredRun:
     if one["form"] not in ("ordered", "composite", "hashed"):
         raise RunError(f"a run has the form {one['form']!r}")
     windows = tuple(_window(of) for of in one.get("windows", ()))
@@ -249,11 +313,14 @@ def _covered(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredRu
         raise RunError(f"a run of the form {one['form']!r} has {len(windows)} windows")
     if one["form"] == "ordered" and columns > 1:
         raise RunError(f"an ordered run has keys of {columns} columns")
-    files = tuple(_file(file, arrays, columns) for file in one["files"])
+    files = tuple(_file(file, blocks, columns) for file in one["files"])
     names = ("keys", "first", "last", "shift", "base", "low", "rowBits")
     numbers: list[Any] = [_whole(one[name]) for name in names]
-    loaded = {name: _array(one[name], arrays, kind) for name, kind in _ARRAYS.items()}
-    if any(loaded[name] is None for name in ("upper", "zeros", "lower")):
+    loaded: dict[str, Any] = {
+        name: None if one[name] is None else _array(one[name], blocks, kind)
+        for name, kind in _ARRAYS.items()
+    }
+    if any(loaded[name] is None for name in _ARRAYS if name != "rows"):
         raise RunError("a run lacks an array")
     start: Any = _whole(one.get("start", 0))
     run = replace(Run(one["form"], *numbers, **loaded), start=start, windows=windows)
@@ -268,16 +335,16 @@ def _window(given: Sequence[Any]) -> Window:
     return Window(base, shift, width)
 
 
-def _file(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredFile:
+def _file(one: dict[str, Any], blocks: Blocks, columns: int) -> CoveredFile:
     paths, sizes = tuple(one["paths"]), tuple(map(_whole, one["sizes"]))
     if not len(paths) == len(sizes) == columns or not all(isinstance(p, str) for p in paths):
         raise RunError("a file does not have a path and a size for each key column")
     tail = None
     if one["tail"] is not None:
-        *extent, start = map(_whole, one["tail"])
-        if start >= sizes[0]:
+        *extent, start = one["tail"]
+        if _whole(start) >= sizes[0]:
             raise RunError("a tail begins behind its file")
-        tail = Tail(start, _extent(extent, arrays), extent[2])  # Checked when it is first needed.
+        tail = Tail(start, _array(extent, blocks, "u1"))
     return CoveredFile(paths, sizes, _whole(one["rows"]), _whole(one["nulls"]), tail)
 
 
@@ -287,22 +354,14 @@ def _whole(number: Any) -> int:
     return number
 
 
-def _extent(extent: Sequence[int], arrays: memoryview) -> memoryview:
-    begin, length, _ = extent
-    if begin % _ALIGNED or begin + length > len(arrays):
+def _array(extent: Sequence[Any], blocks: Blocks, kind: str) -> BlockArray:
+    begin, length = map(_whole, extent)
+    if begin % _ALIGNED or begin + length > blocks.size:
         raise RunError("an array is not within the file")
-    return arrays[begin : begin + length]
-
-
-def _array(extent: Any, arrays: memoryview, kind: str) -> Any:
-    if extent is None:
-        return None
-    data = _extent([_whole(number) for number in extent], arrays)
-    if zlib.crc32(data) != extent[2]:
-        raise RunError("the checksum of an array does not match")
-    if len(data) % np.dtype(kind).itemsize:
+    count, rest = divmod(length, np.dtype(kind).itemsize)
+    if rest:
         raise RunError("an array ends within a value")
-    return np.frombuffer(data, kind)
+    return BlockArray(blocks, begin, count, np.dtype(kind))
 
 
 def merged(

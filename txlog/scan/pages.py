@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -40,8 +39,8 @@ from txlog.parquet.values import (
     values_array,
     values_of_page,
 )
-from txlog.store.base import Store, is_far, map_many
-from txlog.store.ranged import FileRanges, read_ranges
+from txlog.store.base import Store, is_far
+from txlog.store.ranged import FileRanges, read_concurrently
 
 _FAR_GAP: Threshold = 1 << 20  # Ranges with at most this gap are one request to a remote store;
 _NEAR_GAP: Threshold = 1 << 12  # the same for a local disk.
@@ -395,12 +394,7 @@ def fetch(wanted: Sequence[tuple[PagedFile, Sequence[ByteRange]]]) -> list[Fetch
     for file, ranges in wanted:
         gap = _FAR_GAP if is_far(file.store) else _NEAR_GAP
         files.append(FileRanges(file.store, file.name, merge_ranges(ranges, gap=gap), file.size))
-    if not any(is_far(file.store) for file in files):
-        parts = read_ranges(files)
-    else:
-        single = [file._replace(ranges=[place]) for file in files for place in file.ranges]
-        singles = map_many(files[0].store, lambda one: read_ranges([one])[0][0], single)
-        parts = [list(islice(singles, len(file.ranges))) for file in files]
+    parts = read_concurrently(files)
     return [FetchedBytes(file.ranges, part) for file, part in zip(files, parts, strict=True)]
 
 

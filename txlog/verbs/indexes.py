@@ -294,13 +294,9 @@ class IndexFiles:
     def _table(self) -> str | None:
         return self.snapshot.metadata.id
 
-    def segments(self) -> list[Segment]:
-        """Return the segments that can be read."""
-        return self.cache.segments(self.context.store, self.definition.name)
-
     def info(self) -> IndexInfo:
         """Return the description of the index."""
-        segments = self.segments()
+        segments = self.cache.segments(self.context.store, self.definition.name)
         names = logical_columns(self.snapshot, self.definition)
         plan = self._plan(names or ())
         types = [key_type(column) for column in choose_columns(self.snapshot.schema, names or ())]
@@ -327,7 +323,7 @@ class IndexFiles:
         self.context.store.require_writable()
         # They are listed first, so that segments that another writer adds later are kept.
         listed = [path for path, _ in list_segments(self.context.store, self.definition.name)]
-        before = self.segments()
+        before = self.cache.whole_segments(self.context.store, self.definition.name)
         plan = self._plan([column.name for column in columns])
         types = [key_type(column) for column in columns]
         fragments = plan.fragments
@@ -379,7 +375,7 @@ class IndexFiles:
         folder = f"{FOLDER}/{self.definition.name}"
         listed = self.context.store.list_after(folder, "")
         times = {f"{folder}/{info.name}": info.modified_ms for info in listed}
-        before = self.segments()
+        before = self.cache.whole_segments(self.context.store, self.definition.name)
         is_known = self._known()
         if before:  # By the store's clock, which gave the segments their times.
             now_ms -= ahead_ms(self.context.store, self.context.effects)
