@@ -7,6 +7,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,12 +202,8 @@ def test_zeros_that_do_not_match() -> None:
         for _ in range(6):
             array = whole(getattr(run, name)).copy()
             array[draw.integers(0, len(array), 3)] = draw.integers(0, 2**32, 3)
-            changed = Run(
-                **{
-                    field: array if field == name else getattr(run, field)
-                    for field in Run.__slots__
-                }
-            )
+            arrays: dict[str, Any] = {name: array}
+            changed = replace(run, **arrays)
             changed.check(2_000)
             for asked in (encodings[::7], *encodings[::200].reshape(-1, 1)):
                 with suppress(RunError):
@@ -283,9 +280,8 @@ def test_answers_are_those_of_a_scan_whatever_happens_to_a_segment(
                     found = table.to_arrow(where=f"k < {asked[0]}")["k"].to_pylist()
                     assert sorted(found) == sorted(key for key in rows if key < asked[0])
                 case "delete":
-                    gone = table.delete(txlog.col("k").isin(asked)).metrics
-                    gone = gone.get("numDeletedRows", 0)
-                    assert gone == len(expected)
+                    outcome = table.delete(txlog.col("k").isin(asked))
+                    assert outcome.metrics.get("numDeletedRows", 0) == len(expected)
                     rows = [key for key in rows if key not in asked]
                 case "index":
                     table.indexes.build()
@@ -449,7 +445,7 @@ def test_a_damaged_copy_is_deleted_and_fetched_again(tmp_path: Path) -> None:
         table._context.lookups.folder = str(tmp_path / "kept")
         store.reset()
         found, told = caught(lambda: table.lookup([7, 40_000])["v"].to_pylist())
-        calls = [call.kind for call in store.calls if call.path.endswith(".idx")]
+        calls: list[str] = [call.kind for call in store.calls if call.path.endswith(".idx")]
         return found, told, calls
 
     assert looked_up() == (["7", "40000"], [], ["read"])

@@ -130,7 +130,7 @@ def test_other_formats_are_refused() -> None:
     old = (DATA / "format1.idx").read_bytes()
     new = sample()
     for data, name in ((old, "1"), (new[:6] + b"4" + new[7:], "4")):
-        with pytest.raises(RunError, match=f"the format b'{name}', and this txlog reads b'3'"):
+        with pytest.raises(RunError, match=f"the format '{name}', and this txlog reads '3'"):
             parse_segment(data, "x")
 
 

@@ -241,7 +241,9 @@ def _arrays_at(start: memoryview, size: int) -> int:
     if len(start) < _HEAD_AT or bytes(start[:6]) != _MAGIC or start[7] != 10:
         raise RunError("it does not begin with the bytes of a segment")
     if bytes(start[6:7]) != _FORMAT:
-        raise RunError(f"it has the format {bytes(start[6:7])!r}, and this txlog reads {_FORMAT!r}")
+        raise RunError(
+            f"it has the format {chr(start[6])!r}, and this txlog reads {_FORMAT.decode()!r}"
+        )
     length, blocks = (int.from_bytes(start[at:end], "little") for at, end in ((8, 16), (20, 24)))
     begin = _aligned(_aligned(_HEAD_AT + length) + 4 * blocks)
     if length > _MOST_HEAD_BYTES or begin > size:
