@@ -30,6 +30,7 @@ from typing import Any
 import log_tables
 import pyarrow as pa
 from bench import commit, machine, put_section
+from cluster_plan import children, cpu_of_all, name_of
 
 TITLE = "The size of a lake"
 WIDE_ROWS = 3
@@ -122,15 +123,17 @@ def spark_read(case: str, size: int, folder: Path, memory: str) -> dict[str, flo
     spark = builder.config("spark.ui.enabled", "false").getOrCreate()
     for _ in range(3):
         spark_ext.read(spark, str(tables[1_000]), columns=columns)
-    start = time.perf_counter()
+    java = [one for one in children(os.getpid()) if name_of(one) == "java"]
+    before, start = cpu_of_all(java), time.perf_counter()
     frame = spark_ext.read(spark, str(tables[size]), columns=columns)
     seconds = time.perf_counter() - start
+    cpu = sum(cpu_of_all(java).values()) - sum(before.values())
     spark._jvm.java.lang.System.gc()
     heap = spark._jvm.java.lang.Runtime.getRuntime()
     held = heap.totalMemory() - heap.freeMemory()
     assert frame.columns == columns
     spark.stop()
-    return {"seconds": seconds, "cpu": 0.0, "heap": held / 1e6}
+    return {"seconds": seconds, "cpu": cpu, "heap": held / 1e6}
 
 
 ROWS_PER_FILE = 20

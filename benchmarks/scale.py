@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -32,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from bench import commit, machine
+from cluster_plan import peak
 
 RELAXED = {"txlog.durability": "relaxed"}
 PARTITION = "region = 'r03' and day = '2026-01-05'"
@@ -179,9 +179,10 @@ def once(kind: str, name: str, size: int, folder: Path) -> dict[str, float]:
         work(open_table(store))
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     shutil.rmtree(root, ignore_errors=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     requests = sum(store.requests.values())
-    return {"seconds": seconds, "cpu": cpu, "peak": peak, "requests": requests}
+    # `getrusage` would begin with the peak of the process that started this one.
+    memory = peak(os.getpid())
+    return {"seconds": seconds, "cpu": cpu, "peak": memory, "requests": requests}
 
 
 def measured(kind: str, name: str, size: int, given: argparse.Namespace) -> dict[str, float] | None:
