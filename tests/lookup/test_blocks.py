@@ -23,7 +23,13 @@ from tests.moved import moved
 from txlog.lookup.blocks import BlockArray, Blocks, RunError, checks_of, whole
 from txlog.lookup.indexes import SegmentCache
 from txlog.lookup.runs import MARKED, Run, build_run
-from txlog.lookup.segments import CoveredFile, CoveredRun, encode_segment, open_segment
+from txlog.lookup.segments import (
+    CoveredFile,
+    CoveredRun,
+    encode_segment,
+    merged,
+    open_segment,
+)
 from txlog.store.open import open_store
 from txlog.testing import CountingStore, LatencyStore, open_table
 
@@ -343,6 +349,27 @@ def test_build_and_merge_read_all_blocks(tmp_path: Path) -> None:
         assert any(first.name in text for text in told)
         assert first.exists() is (verb == "merge")  # It is not merged with others.
         assert opened.lookup([9, 2])["v"].to_pylist() == ["9", "2"]
+
+
+@pytest.mark.spec("LKP-9")
+@pytest.mark.usefixtures("in_blocks")
+def test_segments_that_another_process_deletes_while_they_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if it merged them, too: they were read before."""
+    table = indexed_table(tmp_path, [[5, 1, 3]])
+    table.append(numbers([8, 2]))
+    before = segments_of(tmp_path)
+
+    def deleting(*given: Any) -> Any:
+        for path in before:
+            path.unlink(missing_ok=True)
+        return merged(*given)
+
+    monkeypatch.setattr("txlog.verbs.indexes.merged", deleting)
+    report, told = caught(table.indexes.merge)
+    assert (report.segments_after, report.files_left, told) == (1, 0, [])
+    assert txlog.Table(tmp_path).lookup([8, 1])["v"].to_pylist() == ["8", "1"]
 
 
 @pytest.mark.usefixtures("in_blocks")

@@ -372,17 +372,20 @@ class SegmentCache:
         if copy is None and isinstance(error, RunError):
             self._keep(path, None)
 
-    def whole_segments(self, store: Store, index: str) -> list[Segment]:
-        """Return the current segments of an index whose every block can be read."""
-        found = []
-        for segment in self.segments(store, index):
-            try:
-                segment.blocks.verify()
-            except (RunError, TxlogError, OSError) as error:
-                self._lose(segment.name, error)
+    def is_sound(self, segment: Segment, *, keep: bool) -> bool:
+        """Return whether all blocks of a segment can be read; if not, it is no longer used.
+
+        With `keep`, all of them are in memory then.
+        """
+        try:
+            if keep:
+                segment.blocks.between(0, segment.blocks.size)
             else:
-                found.append(segment)
-        return found
+                segment.blocks.verify()
+        except (RunError, TxlogError, OSError) as error:
+            self._lose(segment.name, error)
+            return False
+        return True
 
     def segments(
         self,

@@ -294,9 +294,13 @@ class IndexFiles:
     def _table(self) -> str | None:
         return self.snapshot.metadata.id
 
+    def segments(self) -> list[Segment]:
+        """Return the segments whose heads can be read."""
+        return self.cache.segments(self.context.store, self.definition.name)
+
     def info(self) -> IndexInfo:
         """Return the description of the index."""
-        segments = self.cache.segments(self.context.store, self.definition.name)
+        segments = self.segments()
         names = logical_columns(self.snapshot, self.definition)
         plan = self._plan(names or ())
         types = [key_type(column) for column in choose_columns(self.snapshot.schema, names or ())]
@@ -323,7 +327,11 @@ class IndexFiles:
         self.context.store.require_writable()
         # They are listed first, so that segments that another writer adds later are kept.
         listed = [path for path, _ in list_segments(self.context.store, self.definition.name)]
-        before = self.cache.whole_segments(self.context.store, self.definition.name)
+        before = (
+            []
+            if rebuild
+            else [one for one in self.segments() if self.cache.is_sound(one, keep=False)]
+        )
         plan = self._plan([column.name for column in columns])
         types = [key_type(column) for column in columns]
         fragments = plan.fragments
@@ -375,7 +383,7 @@ class IndexFiles:
         folder = f"{FOLDER}/{self.definition.name}"
         listed = self.context.store.list_after(folder, "")
         times = {f"{folder}/{info.name}": info.modified_ms for info in listed}
-        before = self.cache.whole_segments(self.context.store, self.definition.name)
+        before = self.segments()
         is_known = self._known()
         if before:  # By the store's clock, which gave the segments their times.
             now_ms -= ahead_ms(self.context.store, self.context.effects)
@@ -393,6 +401,8 @@ class IndexFiles:
             elif most_keys is None or segment.keys < most_keys:
                 chosen.append(segment)
         if len(chosen) > 1 or any(_is_loose(segment, is_known) for segment in chosen):
+            # They are read before another process that merges them, too, deletes them.
+            chosen = [one for one in chosen if self.cache.is_sound(one, keep=True)]
             # If segments cover the same files, the segment with more files counts.
             chosen.sort(key=lambda segment: -segment.keys)
             every = [covered for segment in chosen for covered in segment.runs]
