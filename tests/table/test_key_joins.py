@@ -263,6 +263,11 @@ def test_many_keys_are_not_looked_up(tmp_path: Path) -> None:
             assert told() == []
         with moved({"txlog.table.key_joins:_MOST_BYTES": 1}):
             assert told() == []
+        (file,) = Path(table.uri).glob("*.parquet")
+        with moved({"txlog.table.key_joins:_MOST_BYTES": file.stat().st_size // 2}):
+            assert told() == []  # All rows of the file are read.
+            given["keys"] = rows.slice(0, 1)
+            assert len(told()) == 1
 
 
 def test_a_query_is_not_measured(tmp_path: Path) -> None:

@@ -397,6 +397,17 @@ def rows_named(plan: ScanPlan) -> int | None:
     return plan.narrowed().rows
 
 
+def bytes_named(plan: ScanPlan) -> int:
+    """Return about how many bytes of files have the rows that `rows_named` counts."""
+    total = 0
+    for fragment in plan.to_read:
+        size = sum(file.size for file in fragment.files)
+        positions = plan.reading.candidates_in(fragment)
+        rows = fragment.physical_rows
+        total += size if positions is None or not rows else size * len(positions) // rows
+    return total
+
+
 def _unpickled(plan: ScanPlan) -> ScanPlan:
     return plan
 

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 from txlog.base.arrow import pc
 from txlog.base.columns import flat
 from txlog.base.thresholds import Threshold
-from txlog.lookup.indexed import rows_named
+from txlog.lookup.indexed import bytes_named, rows_named
 from txlog.scan.dataset import TableDataset
 from txlog.scan.plan import ScanPlan
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sqlglot.optimizer.scope import Scope
 
 _MOST_ROWS: Threshold = 1 << 20  # Rows of one table that are read before the query.
-_MOST_BYTES: Threshold = 1 << 28  # Of the files that have them.
+_MOST_BYTES: Threshold = 1 << 28  # About so many bytes of files have them.
 # Keys of one table that are looked up in another one. Of more keys the lists in filters cost more
 # than a scan.
 _MOST_KEYS: Threshold = 5_000
@@ -350,7 +350,7 @@ def _way(alias: str, source: _Source, few: Mapping[str, pa.Table]) -> _Way | Non
     rows = None if plan is None else rows_named(plan)
     if plan is None or rows is None or rows > _MOST_ROWS:
         return None
-    if plan.read_files.explanation.bytes_to_read > _MOST_BYTES:
+    if bytes_named(plan) > _MOST_BYTES:
         return None
     return _Way(alias, filter, by, plan, rows)
 
