@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 import txlog
-from tests.remedies import HOME, all_remedies
+from tests.remedies import HOME, SAMPLE, all_remedies
 from txlog.base.remedies import CALLS, COMMANDS, NAMES, Asked, on_command_line, pieces
 from txlog.expressions.functions import FUNCTIONS
 from txlog.table.alter import TableAlter
@@ -91,6 +91,32 @@ def test_the_walk_finds_the_remedies() -> None:
     assert len({one.path for one in found}) > 120
     sources = "".join(path.read_text(encoding="utf-8") for path in HOME.rglob("*.py"))
     assert sources.count("remedy=") < len(found) * 1.3
+
+
+# What a remedy may ask of a caller. A sentence without one of these words says only what is wrong.
+ACTIONS = re.compile(
+    "add|align|allow|alter|ask|assign|begin|bring|call|cast|change|check|choose|clone|combine|commit|"
+    "compare|continue|convert|copy|correct|count|create|cut|declare|decode|define|delete|describe|"
+    "discard|divide|do|download|drop|enable|export|fill|find|follow|forget|get|give|go|index|insert|"
+    "install|join|keep|leave|let|list|load|look|make|map|merge|mount|move|name|omit|open|partition|"
+    "pass|pick|pin|prepare|publish|purge|put|quote|raise|read|refresh|register|rename|repair|repeat|"
+    "replace|report|restore|return|run|say|see|select|send|set|shorten|start|state|take|try|truncate|"
+    "turn|update|upgrade|use|wait|widen|write|zip"
+)
+CLAUSE = re.compile(
+    r"[.;:,]\s+|\b(?:and|or|else|then|please|otherwise|not|first|but)\b[:,]?\s*", re.IGNORECASE
+)
+
+
+def test_each_remedy_says_what_to_do() -> None:
+    idle = []
+    for one in all_remedies():
+        clauses = [clause.split()[0] for clause in CLAUSE.split(one.text) if clause.strip()]
+        words = {word.strip("`'\"(").lower() for word in clauses}
+        is_said = SAMPLE in words or any(map(ACTIONS.fullmatch, words))  # Or elsewhere.
+        if not is_said and not any(is_code for is_code, _ in pieces(one.text)):
+            idle.append(f"{one.path}:{one.line}: {one.text}")
+    assert idle == []
 
 
 @pytest.mark.slow

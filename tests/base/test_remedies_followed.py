@@ -153,6 +153,38 @@ def with_seven_rows(action: dict[str, Any]) -> None:
         action["add"]["stats"] = json.dumps(stats | {"numRecords": 7})
 
 
+def tracked(path: Path, change: Callable[[dict[str, Any]], Any]) -> txlog.Table:
+    """Return a table with row ids whose latest commit is changed."""
+    plain(path, properties={"delta.enableRowTracking": "true"}).append(ROWS)
+    return edited(path, 1, change)
+
+
+def with_an_odd_mark(action: dict[str, Any]) -> None:
+    if "domainMetadata" in action:
+        action["domainMetadata"]["configuration"] = "{}"
+
+
+def without_a_mark(action: dict[str, Any]) -> None:
+    action.get("domainMetadata", {})["removed"] = True
+    action.get("add", {}).pop("stats", None)
+
+
+def with_another_fragment(action: dict[str, Any]) -> None:
+    action.get("add", {})["tags"] = {"txlog.fragmentId": "0"}
+
+
+def with_columns_of_none(action: dict[str, Any]) -> None:
+    action.get("add", {})["tags"] = {"txlog.fragmentId": "77", "txlog.fields": '["a"]'}
+
+
+def with_a_text_for_a_number(action: dict[str, Any]) -> None:
+    action.get("add", {})["partitionValues"] = {"a": "zzz"}
+
+
+def without_its_id(action: dict[str, Any]) -> None:
+    action.get("add", {}).pop("tags", None)
+
+
 def keyed(uri: str) -> txlog.Table:
     """Return a table with a unique key whose column may be widened."""
     rows = ROWS.set_column(0, "a", pa.array([1, 2], pa.int32()))
@@ -790,6 +822,12 @@ CASES: dict[str, Case] = {
     "verbs/expire.py: Table.maintenance.checkpoint": Case(
         checkpoint_damaged, lambda t: t.maintenance.expire(0, dry_run=False), (given(),)
     ),
+    'fragments/ids.py: alter.drop_feature("rowTracking")': Case(
+        lambda path: tracked(path, with_an_odd_mark), lambda t: t.append(ROWS), (called,)
+    ),
+    'commit/intent.py: alter.drop_feature("rowTracking")': Case(
+        lambda path: tracked(path, without_a_mark), lambda t: t.append(ROWS), (called,)
+    ),
     "verbs/features.py: alter.drop_feature": Case(
         made(properties={"delta.feature.deletionVectors": "supported"}),
         lambda t: t.alter.upgrade_protocol(1, 2), (drop_all,),
@@ -983,3 +1021,31 @@ def test_the_command_of_a_remedy_can_be_followed(key: str, tmp_path: Path) -> No
     for line in lines:
         assert command_line(shlex.split(line)) == 0, line
     case.fail(txlog.Table(table.uri))
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "fail"),
+    [
+        ({"properties": FRAGMENTS}, with_another_fragment, lambda t: t.to_arrow()),
+        ({"properties": FRAGMENTS}, with_columns_of_none, lambda t: t.to_arrow()),
+        ({"properties": FRAGMENTS}, without_its_id, lambda t: t.alter.add_columns({"z": "a"})),
+        ({"partition_by": "a"}, with_a_text_for_a_number, lambda t: t.to_arrow()),
+    ],
+)
+def test_a_version_without_the_damaged_file_can_be_restored(
+    tmp_path: Path, options: dict[str, Any], change: Callable[..., Any], fail: Fail
+) -> None:
+    plain(tmp_path / "t", **options).append(ROWS)
+    table = edited(tmp_path / "t", 1, change)
+    with pytest.raises(txlog.LogCorruptError, match="made an error: restore a version without"):
+        fail(table)
+    table.restore(0)
+    fail(txlog.Table(table.uri))
+
+
+def test_a_version_without_columns_of_an_unlisted_feature_can_be_opened(tmp_path: Path) -> None:
+    plain(tmp_path / "t").append(ROWS)
+    table = edited(tmp_path / "t", 1, with_columns_of_none)
+    with pytest.raises(txlog.LogCorruptError, match="open a version without such files"):
+        table.to_arrow()
+    assert txlog.Table(table.uri, version=0).to_arrow() == ROWS

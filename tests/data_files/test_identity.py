@@ -286,6 +286,35 @@ def test_a_restored_column_goes_on_after_its_later_name(tmp_path: Path) -> None:
     assert rows(table) == [(1, 1), (2, 2), (4, 4)]
 
 
+@pytest.mark.parametrize(
+    ("change", "continues_at"),
+    [({"delta.identity.step": 0}, 3), ({"delta.identity.highWaterMark": "x"}, 2)],
+)
+def test_a_column_with_invalid_numbers_can_be_restored(
+    tmp_path: Path, change: dict[str, Any], continues_at: int
+) -> None:
+    table = made(tmp_path / "t")
+    table.append(xs(1))
+    table.append(xs(2))
+    file = tmp_path / "t" / "_delta_log" / f"{2:020}.json"
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    for action in actions:
+        action.get("commitInfo", {}).pop("txlogCrc32", None)
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            schema["fields"][0]["metadata"].update(change)
+            action["metaData"]["schemaString"] = json.dumps(schema)
+    file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    for checksum in file.parent.glob("*.crc"):
+        checksum.unlink()
+    table = txlog.Table(tmp_path / "t")
+    with pytest.raises(txlog.LogCorruptError, match="restore an earlier version"):
+        table.append(xs(3))
+    table.restore(version=1)
+    table.append(xs(3))
+    assert rows(table) == [(1, 1), (continues_at, 3)]
+
+
 def test_values_that_reach_the_end_leave_no_mark_beyond_it(tmp_path: Path) -> None:
     table = made(tmp_path / "t", {"id": Identity(1, 10, explicit=True)})
     table.append(pa.table({"id": [2**63 - 2], "x": [1]}))

@@ -121,7 +121,9 @@ class CatalogSnapshot(Mapping[str, Table]):
         raise NotFoundError(
             path=name,
             reason=f"there was no table {name!r} at that moment",
-            remedy=f"Choose from {', '.join(self._found)}" if self._found else "There was none",
+            remedy=f"Choose from {', '.join(self._found)}"
+            if self._found
+            else "Name a later moment",
         )
 
     def versions(self) -> dict[str, int | None]:

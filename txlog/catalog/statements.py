@@ -174,5 +174,5 @@ def _unfit(reason: str) -> InvalidInputError:
     return InvalidInputError(
         argument="statement",
         reason=reason,
-        remedy="A merge, and every other change, is a method of the transaction's table",
+        remedy="Call a method of the transaction's table, which has all changes",
     )

@@ -72,7 +72,7 @@ def _with_change_columns(batch: pa.RecordBatch, file: ChangeFile) -> pa.RecordBa
                 path=file.fragment.path,
                 version=file.version,
                 reason=f"the change data file has rows without a {CHANGE_TYPE}",
-                remedy="Its writer is at fault",
+                remedy="Its writer made an error. Read the changes of other versions",
             )
         batch = batch.drop_columns([CHANGE_TYPE])
     else:

@@ -190,7 +190,7 @@ def _source_batches(
             raise LogCorruptError(
                 path=source.path,
                 reason="another writer replaced the checkpoint while it was being read",
-                remedy="Try again",
+                remedy="Open the table again, and read the checkpoint that is there now",
             )
         for at in groups:
             if at not in file.groups:

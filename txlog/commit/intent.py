@@ -347,7 +347,8 @@ def highest_row_id(files: pa.Table, *, exact: bool) -> int:
                 field="numRecords",
                 reason="the log does not record the highest row id, and the statistics of this "
                 "file do not state its number of rows",
-                remedy="The writer of this log is at fault",
+                remedy="Nothing was committed. The writer of this log made an error: call "
+                'alter.drop_feature("rowTracking"), after which rows have no ids',
             )
     more = pc.subtract(pc.max_element_wise(rows, 1), 1)
     beyond = pc.greater(

@@ -184,7 +184,7 @@ def require_addressable(fragment: Fragment) -> None:
             field="tags" if fragment.physical_rows is not None else "stats",
             reason="the table has the feature txlog.fragments, but this file's add has no unique "
             "fragment id or no numRecords (FRG-19)",
-            remedy="The writer of this log is at fault",
+            remedy="The writer of this log made an error: restore a version without the file",
         )
 
 

@@ -92,7 +92,7 @@ def identity_of(field: StructField) -> Identity:
         field=field.name,
         reason=f"the identity column has start {start!r}, step {step!r} and mark {mark!r}, but "
         "numbers and a step other than 0 are required",
-        remedy="The writer of this log is at fault",
+        remedy="The writer of this log made an error: restore an earlier version",
     )
 
 
@@ -210,7 +210,8 @@ def continued(schema: StructType, current: StructType) -> StructType:
 
     A column is the current one with its physical name, or else with its name: the end of column
     mapping changes physical names. If there is neither, it may be any of the remaining columns with
-    the same start and step, because leaving out values of a sequence is allowed.
+    the same start and step, because leaving out values of a sequence is allowed. A current column
+    with invalid metadata does not keep an older version from being restored.
     """
     left = {field.physical_name: field for field in current.fields if field.is_identity}
     older = [field for field in schema.fields if field.is_identity]
@@ -219,18 +220,24 @@ def continued(schema: StructType, current: StructType) -> StructType:
         for field in older:
             same = next((one for one in left.values() if key(one) == key(field)), None)
             if same is not None and field.physical_name not in marks:
-                marks[field.physical_name] = identity_of(left.pop(same.physical_name)).mark
+                marks[field.physical_name] = _mark_of(left.pop(same.physical_name))
     for field in older:
         then = identity_of(field)
-        alike = [identity_of(one) for one in left.values()]
         ends = [
-            one.mark
-            for one in alike
-            if (one.start, one.step) == (then.start, then.step) and one.mark is not None
+            mark
+            for one in left.values()
+            if (one.metadata.get(_START), one.metadata.get(_STEP)) == (then.start, then.step)
+            and (mark := _mark_of(one)) is not None
         ]
         if field.physical_name not in marks and ends:
             marks[field.physical_name] = (max if then.step > 0 else min)(ends)
     return with_marks(schema, marks)
+
+
+def _mark_of(field: StructField) -> int | None:
+    """Return the mark of an identity column, whose other metadata may be invalid."""
+    mark = field.metadata.get(_MARK)
+    return mark if type(mark) is int else None
 
 
 def without_mark(field: StructField) -> StructField:

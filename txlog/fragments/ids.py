@@ -285,7 +285,8 @@ def row_id_mark(domain: DomainMetadata | None, *, path: str) -> int | None:
             path=path,
             field=f"domainMetadata.{ROW_TRACKING_DOMAIN}",
             reason=f"{domain.configuration!r} contains no {_MARK}, so new rows cannot get ids",
-            remedy="The writer of this log is at fault",
+            remedy="Nothing was committed. The writer of this log made an error: call "
+            'alter.drop_feature("rowTracking"), after which rows have no ids',
         )
     return mark
 

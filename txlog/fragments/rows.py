@@ -27,8 +27,6 @@ LAYER_TEXT = "^[1-9][0-9]{0,8}$"
 GIVEN = "_txlog_given"
 FEATURE = "txlog.fragments"
 
-_AT_FAULT = "The writer of this log is at fault"
-
 
 @dataclass(frozen=True)
 class ColumnFiles:
@@ -221,7 +219,10 @@ def _require(rows: pa.Table, ok: pa.Array | pa.ChunkedArray, reason: str) -> Non
 
 def _corrupt(rows: pa.Table, reason: str) -> LogCorruptError:
     return LogCorruptError(
-        path=rows["path"][0].as_py(), field="tags", reason=reason, remedy=_AT_FAULT
+        path=rows["path"][0].as_py(),
+        field="tags",
+        reason=reason,
+        remedy="The writer of this log made an error: restore a version without the file",
     )
 
 
@@ -256,7 +257,7 @@ def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> Non
             path=path,
             field="deletionVector" if lance else "tags",
             reason=f"files use the feature {FEATURE}, but the protocol does not list it",
-            remedy=_AT_FAULT,
+            remedy="The writer of this log made an error: open a version without such files",
         )
 
 

@@ -23,6 +23,8 @@ _SIGN = np.uint64(1 << 63)
 _GOLDEN = 0x9E3779B97F4A7C15
 _INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", *NANOS)
 _OTHERS = ("string", "binary", "boolean")
+KEY_TYPES = "Choose columns of whole numbers, decimals, dates, timestamps, text, bytes or booleans"
+"""The remedy for columns that cannot be keys."""
 _FEW: Threshold = 256  # The largest number of keys that a predicate lists.
 _RANGES: Threshold = 64  # The number of ranges in a predicate for more keys.
 
@@ -52,7 +54,7 @@ def require_key_columns(columns: Sequence[StructField], argument: str | None = "
                 field=column.name,
                 reason=f"values of the column {column.name!r} ({type_name(column.type)}) cannot be "
                 "keys",
-                remedy="Keys are whole numbers, decimals, dates, timestamps, text, bytes, booleans",
+                remedy=KEY_TYPES,
             )
 
 

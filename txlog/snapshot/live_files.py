@@ -674,5 +674,5 @@ def _require_partition_values(snapshot: Snapshot, live: pa.Table) -> None:
             version=snapshot.version,
             field="partitionValues",
             reason="a file of a partitioned table has no partition values",
-            remedy="The writer of this log is at fault",
+            remedy="The writer of this log made an error: restore a version without the file",
         )

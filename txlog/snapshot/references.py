@@ -267,8 +267,14 @@ def pinned_version(snapshot: Snapshot, name: str) -> int:
     require_pin_name(name)
     if name in pins:
         return pins[name].version
-    raise NotFoundError(
+    raise no_pin(snapshot, name)
+
+
+def no_pin(snapshot: Snapshot, name: str) -> NotFoundError:
+    """Return the error for a pin that the latest version of a table does not have."""
+    pins = ", ".join(pins_of(snapshot))
+    return NotFoundError(
         path=snapshot.root,
         reason=f"the table has no pin {name!r}",
-        remedy=f"Choose from {', '.join(pins)}" if pins else "It has none; see Table.pins.create",
+        remedy=f"Choose from {pins}" if pins else "It has none; see Table.pins.create",
     )

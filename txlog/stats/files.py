@@ -186,7 +186,7 @@ def _require(rows: pa.Table, same: pa.Array, field: str, reason: Callable[[int],
         path=rows["path"][row].as_py(),
         field=field,
         reason=f"a column file does not fit its fragment: {reason(row)}",
-        remedy="The writer of this log is at fault",
+        remedy="The writer of this log made an error: restore a version without the file",
     )
 
 

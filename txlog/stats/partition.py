@@ -70,7 +70,7 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
             raise LogCorruptError(
                 field="partitionValues",
                 reason=f"the partition value {text!r} is not of type {type_name(kind)}: {error}",
-                remedy="The writer of this log is at fault",
+                remedy="The writer of this log made an error: restore a version without this value",
             ) from error
     try:
         typed = _array(distinct, target)
@@ -78,7 +78,7 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
         raise LogCorruptError(
             field="partitionValues",
             reason=f"a partition value does not fit {type_name(kind)}: {error}",
-            remedy="The writer of this log is at fault",
+            remedy="The writer of this log made an error: restore a version without this value",
         ) from error
     return pc.take(typed, texts.indices)
 

@@ -519,7 +519,7 @@ def require_cleaned_here(store: Store, what: str) -> None:
             path=store.root,
             features=(what,),
             reason=f"{what} is not possible on a managed table of Unity Catalog",
-            remedy="The server, or its own engine, cleans up the table",
+            remedy="Leave it to the server, which cleans up the table itself",
         )
 
 

@@ -16,7 +16,7 @@ from txlog.data_files.sieve import Rejects
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql, required_expression, to_sql
 from txlog.expressions.tree import Call, Column, Expression, quote_name
-from txlog.lookup.keys import can_be_key
+from txlog.lookup.keys import KEY_TYPES, can_be_key
 from txlog.protocol.properties import (
     CHECK_PREFIX,
     INDEX_PREFIX,
@@ -257,7 +257,7 @@ def _definition(base: Snapshot, name: str, key: Unique) -> UniqueKey:
                 argument="constraints",
                 field=column.name,
                 reason=f"values of {type_name(column.type)} cannot be keys",
-                remedy="Keys are whole numbers, decimals, dates, timestamps, text, bytes, booleans",
+                remedy=KEY_TYPES,
             )
         if key.primary and column.nullable:
             raise InvalidInputError(
@@ -347,7 +347,9 @@ class DropConstraint(ChangeMetadata):
                 argument="name",
                 field=self._constraint,
                 reason=f"the table has no constraint {self._constraint}",
-                remedy=f"Choose from {', '.join(names)}" if names else "It has none",
+                remedy=f"Choose from {', '.join(names)}"
+                if names
+                else "Leave the table as it is: it has none",
             )
         return Changed(
             base.metadata.model_copy(update={"configuration": kept}), {"name": self._constraint}

@@ -385,7 +385,9 @@ def _require_droppable(base: Snapshot, feature: str, features: Iterable[str]) ->
             argument="feature",
             field=feature,
             reason=f"the table does not have the feature {feature}",
-            remedy=f"Choose from {', '.join(sorted(features))}" if features else "It has none",
+            remedy=f"Choose from {', '.join(sorted(features))}"
+            if features
+            else "Leave the table as it is: it has none",
         )
     users = sorted(name for name in features if feature in REQUIRES.get(name, ()))
     through = THROUGH_CATALOG & {*features}

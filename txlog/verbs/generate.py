@@ -38,7 +38,7 @@ def generate(context: Context, snapshot: Snapshot, mode: str) -> int:
         raise InvalidInputError(
             argument="mode",
             reason=f"{mode!r} is unknown",
-            remedy="The one mode is symlink_format_manifest",
+            remedy="Use symlink_format_manifest",
         )
     require_main(context.store, "writing manifests, which are the table's,")
     require_table_writable(snapshot, removes_rows=False)
@@ -55,7 +55,7 @@ def generate(context: Context, snapshot: Snapshot, mode: str) -> int:
                 path=snapshot.root,
                 features=("partition folders",),
                 reason=f"no folder can be named after the partition {of_columns}",
-                remedy="Readers of manifests cannot read this table",
+                remedy="Give these rows another partition value, or read the table as Delta",
             )
         lists.setdefault(folder, []).append(f"file://{uri}" if uri.startswith("/") else uri)
     written = set()

@@ -31,6 +31,7 @@ from txlog.snapshot.references import (
     Pin,
     RegisteredClone,
     clones_of,
+    no_pin,
     pins_of,
     reference_domain,
     require_pin_name,
@@ -85,7 +86,7 @@ class SetPin(Operation):
                 remedy="Move it with pins.update, or choose another name",
             )
         if self._exists and self._pin not in pins:
-            raise _no_pin(base, self._pin)
+            raise no_pin(base, self._pin)
         require_whole_version(
             self.context, base, self._version, "Nothing was committed; pin a later version"
         )
@@ -133,7 +134,7 @@ class DropPin(Operation):
         """Return the domain, removed; raises `NotFoundError` if there is no such pin."""
         domain = reference_domain(base, PIN_PREFIX, self._pin)
         if domain is None:
-            raise _no_pin(base, self._pin)
+            raise no_pin(base, self._pin)
         gone = domain.model_copy(update={"removed": True})
         return _intent(self.context, base, self.name, gone, {"name": self._pin})
 
@@ -264,19 +265,12 @@ class ForgetClone(Operation):
             raise NotFoundError(
                 path=base.root,
                 reason=f"the table has no registered clone at {self._target!r}",
-                remedy=f"Choose from {known}" if known else "It knows none",
+                remedy=f"Choose from {known}"
+                if known
+                else "Forget it in the table of which it is a clone: this one knows none",
             )
         domain = clone.to_domain().model_copy(update={"removed": True})
         return _intent(self.context, base, self.name, domain, {"target": clone.uri})
-
-
-def _no_pin(base: Snapshot, name: str) -> NotFoundError:
-    pins = ", ".join(pins_of(base))
-    return NotFoundError(
-        path=base.root,
-        reason=f"the table has no pin {name!r}",
-        remedy=f"Choose from {pins}" if pins else "It has none",
-    )
 
 
 def _intent(

@@ -427,7 +427,7 @@ class SyncIdentity(ChangeSchema):
             There is no such column, or it is not an identity column.
         """
         others = ", ".join(identities(base.schema))
-        remedy = f"Choose from {others}" if others else "Only tables with such a column have one"
+        remedy = f"Choose from {others}" if others else "Choose a table with an identity column"
         try:
             (name,), field = find_field(base.schema, (self._column,))
         except InvalidInputError as error:

@@ -261,7 +261,7 @@ def test_names_stand_for_commits_and_hashes(ds: Dataset) -> None:
     for target in (9, "v1zz", True, 1.5):
         with pytest.raises(TxlogError):
             ds.tag("x", target)  # type: ignore[arg-type]
-    with pytest.raises(NotFoundError, match="The names are first"):
+    with pytest.raises(NotFoundError, match="Choose from first"):
         ds.commit("golden")
 
 
@@ -314,7 +314,7 @@ def test_a_commit_that_nobody_has_read_is_not_replaced(ds: Dataset, catalog: Dat
     made = ds.update(rows_of("abcdef"), replace=read)
     assert (made.commit_id, made.replaces) == (5, 3)
     assert ds.prepare().picked == (4, 5)
-    with pytest.raises(NotFoundError, match="The last one is 5"):
+    with pytest.raises(NotFoundError, match="Choose one up to 5"):
         ds.update(rows_of("x"), replace=6)
     with pytest.raises(TxlogError, match="replace"):
         ds.update(rows_of("x"), replace=-1)
@@ -324,7 +324,7 @@ def test_a_commit_that_nobody_has_read_is_not_replaced(ds: Dataset, catalog: Dat
 def test_a_pick_of_nothing_is_refused(ds: Dataset) -> None:
     with pytest.raises(InvalidInputError, match="no commit of 3 has for=dev"):
         ds.prepare(tags={"for": "dev"})
-    with pytest.raises(NotFoundError, match="The last one is 3"):
+    with pytest.raises(NotFoundError, match="Choose one up to 3"):
         ds.prepare(4)
     for arguments in ({"form": "zip"}, {"options": {"a": 1}}, {"tags": {"a": 1}}, {"commit": 0}):
         with pytest.raises(InvalidInputError):

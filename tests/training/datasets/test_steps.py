@@ -429,9 +429,9 @@ def test_steps_run_in_no_circle(datasets: Datasets) -> None:
     datasets.remove_step("b")
     datasets.on_commit("raw", run="other.py", into="b")
     assert [(one.name, one.run) for one in datasets.steps()] == [("c", "a.py"), ("b", "other.py")]
-    with pytest.raises(NotFoundError, match="There are: c, b"):
+    with pytest.raises(NotFoundError, match="Choose from c, b"):
         datasets.remove_step("x")
-    with pytest.raises(NotFoundError, match="There are: c, b"):
+    with pytest.raises(NotFoundError, match="Choose from c, b"):
         datasets.run_steps("x")
 
 

@@ -154,7 +154,7 @@ class TxlogDataSource(DataSource):
             raise UnsupportedFeatureError(
                 features=("streaming",),
                 reason="this Spark cannot limit the micro-batches of a Python source",
-                remedy="Streams from tables need Spark 4.2 or later",
+                remedy="Use Spark 4.2 or later for streams from tables",
             ) from error
         return StreamReader(self._options, schema)
 

@@ -360,7 +360,7 @@ def _require_same_branch(target: Target, latest: Snapshot) -> None:
             "the last one that the query wrote: the query wrote it elsewhere (to the table, or to "
             "a branch that was discarded or published), or the branch was made or restored from "
             "a version before it",
-            remedy="Nothing was committed. With a new checkpoint, the query starts again, on this "
+            remedy="Nothing was committed. Start the query again with a new checkpoint, on this "
             "branch or on another one",
         )
 

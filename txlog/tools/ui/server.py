@@ -106,7 +106,7 @@ def listening(port: int) -> socket.socket:
     """
     if not 0 <= port <= 65535:
         raise InvalidInputError(
-            argument="port", reason=f"{port} is not a port", remedy="Ports are 0 to 65535"
+            argument="port", reason=f"{port} is not a port", remedy="Choose one up to 65535"
         )
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

@@ -118,7 +118,7 @@ def open_branch(branches: Branches, name: str, *, closed: bool = False) -> Branc
         names = [one.name for one in branches.values() if one.state in ("OPEN", "CLOSED")]
         raise NotFoundError(
             reason=f"there is no open branch {name!r}",
-            remedy=f"There are: {', '.join(names)}" if names else "Make it first: branch",
+            remedy=f"Choose from {', '.join(names)}" if names else "Make it first: branch",
         )
     if not closed:
         _require_open(found)

@@ -126,7 +126,7 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
             path=root,
             field=domain,
             reason=f"the domain does not say what the commit is: {error!r}",
-            remedy="Only txlog.training may write the table of a data set",
+            remedy="Only txlog.training may write the table; restore a version before",
         ) from error
 
 

@@ -249,7 +249,7 @@ class Dataset:
             raise NotFoundError(
                 version=number,
                 reason=f"there is no commit {number} to replace",
-                remedy=f"The last one is {last}" if last else "The data set has no commit yet",
+                remedy=f"Choose one up to {last}" if last else "Omit it: there is none yet",
             )
         return number
 
@@ -277,7 +277,7 @@ class Dataset:
                 reason=f"the data set {state.name!r} has no commit {wanted}"
                 if wanted is not None
                 else f"the data set {state.name!r} has no commit yet",
-                remedy=f"It has the commits 1 to {len(commits)}" if commits else "Add one: update",
+                remedy=f"Choose one from 1 to {len(commits)}" if commits else "Add one: update",
             )
         return commits[number - 1]
 

@@ -156,7 +156,7 @@ class LedgerState:
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
         return NotFoundError(
             reason=f"there is no data set {wanted!r}",
-            remedy=f"There are: {listed}" if known else "There is none yet: create one",
+            remedy=f"Choose from {listed}" if known else "There is none yet: create one",
         )
 
 

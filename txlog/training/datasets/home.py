@@ -312,6 +312,6 @@ def number_of(state: DatasetState, wanted: int | str | None) -> int | None:
         known = ", ".join(name for name, to in state.names.items() if isinstance(to, int))
         raise NotFoundError(
             reason=f"no commit of {state.name!r} has the name {wanted!r}",
-            remedy=f"The names are {known}" if known else "Give one a name: tag",
+            remedy=f"Choose from {known}" if known else "Give one a name: tag",
         )
     return found

@@ -132,7 +132,7 @@ def step_of(state: LedgerState, name: str) -> StepState:
         known = ", ".join(one.name for one in live)
         raise NotFoundError(
             reason=f"there is no step {name!r}",
-            remedy=f"There are: {known}" if known else "There is none yet: add one",
+            remedy=f"Choose from {known}" if known else "There is none yet: add one",
         )
     return found
 

@@ -254,7 +254,7 @@ class TrainingSet:
             raise NotFoundError(
                 reason=f"no row of the training set {self.version_hash} names a content with the "
                 f"SHA-256 {digest[:100]!r}",
-                remedy="The column uri of its rows names those that lie beside them",
+                remedy="Choose one that the column uri of its rows names",
             )
         size = open_store(self._home(), self.storage_options).info(path).size
         return Part(digest, f"{self._home()}/{path}", size, None, digest)
@@ -321,7 +321,7 @@ def pick(
         raise NotFoundError(
             version=upto,
             reason=f"there is no commit {upto}",
-            remedy=f"The last one is {last}" if last else "The data set has no commit yet",
+            remedy=f"Choose one up to {last}" if last else "Add one: update",
         )
     below = [c for c in known if upto is None or c.commit_id <= upto]
     shown = [c for c in below if not (c.hidden or c.purged) and c.branch_id in (0, branch_id)]

@@ -194,7 +194,8 @@ class BlockReader:
             version=self.plan.reading.version,
             reason=f"the log says that it has {wanted} rows from position {start} on, but it has "
             f"{seen}",
-            remedy="The log's numRecords is wrong; its writer is at fault",
+            remedy="The log's numRecords is wrong. Correct the table's statistics, and load its "
+            "new version",
         )
 
 

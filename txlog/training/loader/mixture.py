@@ -352,7 +352,7 @@ def _runs(loaders: Mapping[str, Loader], proportions: Mapping[str, float]) -> tu
                 argument="proportions",
                 field=name,
                 reason="one number for each loader was expected",
-                remedy=f"The loaders are {', '.join(loaders)}",
+                remedy=f"Give one to each of {', '.join(loaders)}, and to no other",
             )
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not isfinite(value) or value <= 0:

@@ -460,9 +460,10 @@ def _part(made: TrainingSet, name: str) -> Any:
     for one in made.parts:
         if one.name == name:
             return one
+    known = ", ".join(one.name for one in made.parts[:10])
     raise NotFoundError(
         reason=f"the training set {made.version_hash} is {made.state} and has no part {name!r}",
-        remedy=f"Its parts are {', '.join(one.name for one in made.parts[:10]) or 'not made yet'}",
+        remedy=f"Choose from {known}" if known else "Prepare it first: it has no parts yet",
     )
 
 

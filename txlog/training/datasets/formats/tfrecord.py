@@ -226,7 +226,7 @@ def _features(record: memoryview, place: str) -> Iterator[tuple[str, int, list[A
     except (ValueError, IndexError, struct.error) as error:
         raise SchemaMismatchError(
             reason=f"{place} is no tf.train.Example: {error}",
-            remedy="Only records of tf.train.Example are read",
+            remedy="Write its records as tf.train.Example",
         ) from error
     for name, (kind, values) in found.items():
         yield name, kind, values

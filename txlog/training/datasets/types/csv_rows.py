@@ -161,7 +161,7 @@ class _Block:
         at = whole.find(b"\0")
         if at >= 0:
             raise self.error(
-                self._field_at(at), "it has a NUL character", remedy="Is it UTF-8? Convert it"
+                self._field_at(at), "it has a NUL character", remedy="Convert it to UTF-8"
             )
         try:
             whole.decode()
