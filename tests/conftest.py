@@ -217,16 +217,10 @@ def _errors_name_arguments_of_the_call(
     assert [text for text, _ in foreign.values()] == []
 
 
-# Rooms whose tests were not gone through yet, at all or with what `pytest.raises` catches: their
+# Folders whose tests were not gone through yet, at all or with what `pytest.raises` catches: their
 # errors may still have names of inner calls.
-UNWATCHED = {
-    "acceptance", "actions", "docs", "hostile", "reconcile", "reliability", "spark_ext", "stats",
-    "tools", "variant",
-}  # fmt: skip
-PARTLY_WATCHED = {
-    "base", "checkpoint", "data_files", "interop", "log", "lookup", "protocol", "schema",
-    "snapshot", "store", "stream",
-}  # fmt: skip
+UNWATCHED = {"acceptance", "docs", "hostile", "reliability", "spark_ext", "tools"}
+PARTLY_WATCHED = {"interop"}
 
 
 @pytest.fixture(autouse=True)

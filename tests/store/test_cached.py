@@ -222,7 +222,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInputError, match="cannot be created") as raised:
         Cache(tmp_path / "file" / "folder")
-    assert raised.value.argument == "cache"
+    assert raised.value.argument == "folder"
     with pytest.raises(InvalidInputError, match="a whole number from 1") as raised:
         Cache(tmp_path, 0)
     assert raised.value.argument == "max_bytes"

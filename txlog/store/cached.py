@@ -62,7 +62,7 @@ class Cache:
             Path(self.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInputError(
-                argument="cache",
+                argument="folder",
                 reason=f"the folder {os.fspath(self.folder)} cannot be created: {error}",
                 remedy="Choose a folder on a local disk",
             ) from error

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from txlog.verbs.constraints import OnConflict
 
 
+@in_callers_words
 def write(
     uri: str | os.PathLike[str],
     data: Any,

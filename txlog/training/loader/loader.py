@@ -165,7 +165,7 @@ class Loader(Batches):
         self._shuffle = shuffle
         opened = _opened(table, version, storage_options)
         self.version = opened.version
-        kept = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
+        kept = cache if cache is None or isinstance(cache, Cache) else _cache_in(cache)
         plan = plan_blocks(
             opened,
             columns=matching_names(opened, columns),
@@ -232,6 +232,14 @@ class Loader(Batches):
 
     def _difference(self, fingerprint: str) -> str:
         return self._plan.identity.difference(fingerprint)
+
+
+def _cache_in(folder: str | os.PathLike[str]) -> Cache:
+    try:
+        return Cache(folder)
+    except InvalidInputError as error:
+        error.argument = "cache"  # Of the loader.
+        raise
 
 
 def _opened(
