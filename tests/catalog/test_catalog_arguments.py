@@ -45,3 +45,14 @@ def test_a_call_that_cannot_be_done(tmp_path: Path) -> None:
             call()
         assert caught.value.argument == argument, caught.value
     assert catalog.table("a").version == 0
+
+
+def test_a_purge_with_wrong_arguments_asks_no_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = txlog.Catalog(tmp_path / "lake.db")
+    monkeypatch.setattr(catalog, "_database", None)
+    for arguments in ({"dry_run": "no"}, {"retention_days": "1"}, {"history_days": -1}):
+        with pytest.raises(txlog.InvalidInputError) as caught:
+            catalog.purge(**wrong(arguments))
+        assert caught.value.argument in arguments

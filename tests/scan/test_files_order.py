@@ -108,3 +108,19 @@ def test_the_files_of_a_large_table_are_not_loaded_before(
     with moved({LARGE: 1}):
         assert txlog.Table(tmp_path).files().num_rows == 3
         assert txlog.Table(tmp_path).files(statistics="flat").num_rows == 3
+
+
+@pytest.mark.parametrize("statistics", ["json", "struct", "flat"])
+@pytest.mark.parametrize("thresholds", [{}, {LARGE: 1}])
+def test_an_error_about_a_column_lists_all_columns(
+    tmp_path: Path, statistics: Any, thresholds: dict[str, int]
+) -> None:
+    rows = pa.table({"p": [1, 2], "x": [1, 2]})
+    table = txlog.write(tmp_path, rows, partition_by="p")
+    table.maintenance.checkpoint()
+    with moved(thresholds):
+        for names in (["nope"], ["path", "nope"]):
+            with pytest.raises(txlog.InvalidInputError, match="no such column") as caught:
+                table.files(names, statistics=statistics)
+            listed = caught.value.remedy.removeprefix("Choose from ").split(", ")
+            assert sorted(listed) == sorted(table.files(statistics=statistics).column_names)

@@ -228,7 +228,7 @@ def test_conditions_of_columns_exclude_files(
     alias: str | None,
 ) -> None:
     if alias is None and how in ("names", "text"):
-        pytest.skip("the condition names the alias")
+        pytest.skip("this condition calls the table t, which it is only with an alias")
     rows = rows_of(list(range(400)), 1)
     if how == "narrow":
         rows = rows.set_column(0, "long", pa.array(range(400), pa.int64()))

@@ -221,10 +221,12 @@ _CALLED = {
     "allowed": ("sources",),
     "catalog": ("database",),
     "column": ("columns", "names"),
+    "cluster_by": ("cols",),
     "columns": ("sort_by", "on", "cols", "constraints"),
     "commit": ("wanted", "target", "a", "b"),
     "data": ("source", "updates", "new_values", "set", "values", "constraints", "columns", "column",
              "df", "uri", "operation"),
+    "description": ("comment",),
     "df": ("source", "data"),
     "feature": ("drop", "add"),
     "features": ("properties",),
@@ -233,12 +235,12 @@ _CALLED = {
     "keys": ("on",),
     "metadata": ("column", "columns", "schema", "data"),
     "name": ("column", "columns", "version", "branch", "tableOrViewName", "identifier"),
-    "partition_by": ("names",),
+    "partition_by": ("names", "cols"),
     "path": ("tokens", "uri"),
     "predicate": ("on",),
-    "properties": ("names",),
+    "properties": ("names", "value"),
     "retention_hours": ("retentionHours",),
-    "schema": ("data", "columns", "column"),
+    "schema": ("data", "columns", "column", "cols"),
     "source": ("data",),
     "timestamp": ("start_timestamp", "end_timestamp"),
     "to": ("b",),
@@ -278,7 +280,11 @@ def rename_argument(
     """Let an error call an argument as the function does from which it comes, if that differs."""
     from inspect import signature
 
-    given = signature(function).bind(*args, **named).arguments
+    use_given_names(error, signature(function).bind(*args, **named).arguments)
+
+
+def use_given_names(error: InvalidInputError, given: Mapping[str, Any]) -> None:
+    """Let an error call an argument as the caller did, who gave these values by these names."""
     if error.argument is not None and given.get(error.argument) is None:
         others = [one for one in _CALLED.get(error.argument, ()) if one in given]
         shown = [one for one in others if _names(error.reason, _shown(given[one]))]

@@ -394,10 +394,11 @@ class Catalog:
         LogCorruptError, StoreError
             A table could not be purged, and stays. All others were.
         """
-        now_ms = max(REAL.now_ms(), self._database.last_moment().at_ms)  # Drops have its times.
         require_flags(dry_run=dry_run)
-        before = now_ms - _in_ms(retention_days, "retention_days")
+        retention_ms = _in_ms(retention_days, "retention_days")
         forgotten_ms = REAL.now_ms() - _in_ms(history_days, "history_days")
+        # Drops have the times of the database.
+        before = max(REAL.now_ms(), self._database.last_moment().at_ms) - retention_ms
         rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
         names = [row.name for row in rows]
         if dry_run:
@@ -994,8 +995,8 @@ def _require_managed(managed: object) -> None:
         raise InvalidInputError(
             argument="managed",
             reason=f"{managed!r} is not False, 'writes' or 'all'",
-            remedy="With 'writes' every engine can read the table, with 'all' only through the "
-            "catalog",
+            remedy="Choose 'writes', with which every engine can read the table, or 'all', with "
+            "which they read it through the catalog only",
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from txlog.actions.columns import FILE_ROWS
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.columns import flat, in_places
 from txlog.base.errors import InvalidInputError, LogCorruptError
@@ -139,12 +140,17 @@ def list_files(
         return fragment_rows(files(), listed=is_listed) if chosen is None else chosen
 
     if statistics != "json":
-        values = partial(_typed_columns, snapshot, flatten=statistics == "flat")
+        typed = partial(typed_values, snapshot, flatten=statistics == "flat")
+        _require_columns(names or (), [*_PLAIN, *typed(FILE_ROWS.empty_table()).column_names])
         if is_streamed:
-            found = _in_order(store, snapshot, Wanted(), values, names)
+            own = [name for name in _PLAIN if name in _FILE_VALUES]
+
+            def whole(files: pa.Table) -> pa.Table:
+                return _beside(_columns_of(files, own), typed(files))
+
+            found = _in_order(store, snapshot, Wanted(), whole, names)
         else:
-            found = _typed_files(snapshot, rows(), values)
-        _require_columns(names or (), found.column_names)
+            found = _typed_files(snapshot, rows(), typed)
         return found if names is None else found.select(names)
     names = FILES.names if names is None else names
     _require_columns(names, FILES.names)
@@ -254,23 +260,16 @@ def _typed_files(
     snapshot: Snapshot, rows: FragmentRows, typed: Callable[[pa.Table], pa.Table]
 ) -> pa.Table:
     """Return the files of fragments with typed values, ordered by fragment id."""
-    rows, parts = _by_layer(rows), []
+    rows = _by_layer(rows)
     described = _described_parts(snapshot, rows, _PLAIN)
-    for files, found in zip((rows.primaries, rows.columns.rows), described, strict=True):
-        values = typed(files).drop_columns([name for name in _PLAIN if name in _FILE_VALUES])
-        for name, column in zip(values.column_names, values.columns, strict=True):
-            found = found.append_column(name, column)
-        parts.append(found)
-    return pa.concat_tables(parts).sort_by("fragment_id")
+    values = (typed(rows.primaries), typed(rows.columns.rows))
+    return pa.concat_tables(map(_beside, described, values)).sort_by("fragment_id")
 
 
-def _typed_columns(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Table:
-    """Return the columns of `FILES` that `FILE_ROWS` determine alone, and their typed values."""
-    found = _columns_of(files, [name for name in _PLAIN if name in _FILE_VALUES])
-    values = typed_values(snapshot, files, flatten=flatten)
+def _beside(files: pa.Table, values: pa.Table) -> pa.Table:
     for name, column in zip(values.column_names, values.columns, strict=True):
-        found = found.append_column(name, column)
-    return found
+        files = files.append_column(name, column)
+    return files
 
 
 def _described_parts(

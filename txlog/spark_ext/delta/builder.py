@@ -20,6 +20,7 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
     named_for_callers,
+    use_given_names,
 )
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.data_files.constraints import with_default
@@ -231,10 +232,20 @@ class DeltaTableBuilder(Generic[Handle]):
                 location = self._place()
                 made = self._made(location)
         except InvalidInputError as error:
-            error.argument = _WORDS.get(error.argument or "", error.argument)
+            use_given_names(error, self._given())
             raise
         self._register(made.uri)
         return self._handle(self._spark, table(self._spark, location, None, None, self._options))
+
+    def _given(self) -> dict[str, Any]:
+        """Return the arguments that the builder's methods got, by their names there."""
+        return {
+            "cols": self._fields,
+            "comment": self._comment,
+            "identifier": self._name,
+            "location": self._location,
+            "value": self._properties,
+        }
 
     def _filled(self, frame: DataFrame) -> None:
         """Create the table with a frame's rows, in one version; errors as for `execute`."""
@@ -400,18 +411,6 @@ class DeltaTableBuilder(Generic[Handle]):
                 remedy="Choose another name, or drop this name from the catalog; its files remain",
             )
         return _without_other_files(self._location)
-
-
-# What `Table.create` calls the arguments of the builder's methods.
-_WORDS = {
-    "cluster_by": "cols",
-    "description": "comment",
-    "name": "identifier",
-    "partition_by": "cols",
-    "properties": "value",
-    "schema": "cols",
-    "uri": "location",
-}
 
 
 def _require_same(path: str, location: str) -> None:
