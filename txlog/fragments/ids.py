@@ -157,7 +157,7 @@ def fragment_ids(files: pa.Table) -> pa.Array:
 
 
 def ids_of(tagged: pa.Array, paths: pa.ChunkedArray) -> pa.Array:
-    """Return what `fragment_ids` does, from the `tagged_ids` of files and their logged paths."""
+    """Return the ids that `fragment_ids` returns, given `tagged_ids` and logged paths of files."""
     if tagged.null_count == len(tagged):
         return _provisional(paths)
     durable = pc.and_(pc.is_valid(tagged), pc.invert(pc.is_in(tagged, shared_ids(tagged))))

@@ -55,7 +55,7 @@ def test_contents_beside_the_rows_are_read_a_few_bytes_at_a_time(
 
 
 def beside(sizes: list[int | None], *, has_size: bool) -> pa.RecordBatchReader:
-    """Return examples of some sizes, of which each second one lies beside the rows."""
+    """Return examples of some sizes. Every second one lies beside the rows."""
     count = len(sizes)
     away = [at % 2 == 1 for at in range(count)]
     columns = {
