@@ -485,3 +485,55 @@ def test_a_damaged_copy_is_deleted_and_fetched_again(tmp_path: Path) -> None:
         assert (found, told) == (["7", "40000"], [])
         looked_up()
         assert copy.read_bytes() == data
+
+
+@pytest.mark.spec("LKP-11")
+@pytest.mark.parametrize("verb", ["build", "merge"])
+def test_a_damaged_copy_says_nothing_of_its_segment(verb: str, tmp_path: Path) -> None:
+    store = made_far(tmp_path / "t", 50_000)
+    open_table(store).append(numbers([50_001]))
+    before = segments_of(tmp_path / "t")
+    table = open_table(store)
+    table._context.lookups.folder = str(tmp_path / "kept")
+    assert table.lookup([7, 50_001]).num_rows == 2
+    for copy in (tmp_path / "kept").rglob("*.idx"):
+        data = bytearray(copy.read_bytes())
+        data[len(data) * 3 // 4] ^= 1
+        copy.write_bytes(data)
+    table = open_table(store)
+    table._context.lookups.folder = str(tmp_path / "kept")
+    report, told = caught(lambda: getattr(table.indexes, verb)())
+    assert told == []
+    assert report.files_built == 0
+    after = segments_of(tmp_path / "t")
+    assert after == before if verb == "build" else len(after) == 1
+
+
+@pytest.mark.spec("LKP-11")
+def test_build_reads_the_file_of_a_segment_that_is_in_memory(tmp_path: Path) -> None:
+    table = indexed_table(tmp_path, [[5, 1, 3]])
+    assert table.lookup([3])["v"].to_pylist() == ["3"]
+    (segment,) = segments_of(tmp_path)
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    report, told = caught(lambda: table.indexes.build())
+    assert report.files_built == 1
+    assert any(segment.name in text for text in told)
+    assert txlog.Table(tmp_path).lookup([3])["v"].to_pylist() == ["3"]
+
+
+@pytest.mark.spec("LKP-11")
+def test_two_threads_that_meet_a_damaged_copy_lose_only_the_copy(tmp_path: Path) -> None:
+    store = made_far(tmp_path / "t", 50_000)
+    cache = SegmentCache(str(tmp_path / "kept"))
+    assert len(cache.segments(store, "k")) == 1
+    cache = SegmentCache(str(tmp_path / "kept"))
+    (segment,) = cache.segments(store, "k")
+    assert segment.copy is not None
+    error = RunError("a block of the copy is damaged")
+    _, told = caught(lambda: [cache._lose(segment, error), cache._lose(segment, error)])
+    assert told == []
+    (own,) = cache.segments(store, "k")
+    assert own.copy is None
+    assert [one.name for one in cache.sound(store, [own], keep=False)] == [segment.name]

@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -76,13 +76,13 @@ class LiveRun:
     owners
         For each file the place of its fragment; -1 if the version does not have the file.
     segment
-        The path of its segment.
+        The segment that has it.
     """
 
     run: Run
     starts: Numbers
     owners: NDArray[np.int64]
-    segment: str
+    segment: Segment
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def cover(
         for covered in segment.runs:
             owners = np.array([owner(segment, file) for file in covered.files], np.int64)
             if (owners >= 0).any():
-                runs.append(LiveRun(covered.run, covered.starts, owners, segment.name))
+                runs.append(LiveRun(covered.run, covered.starts, owners, segment))
                 used.add(segment.name)
     return Coverage(fragments, tuple(runs), tuple(sorted(left.values())), frozenset(used))
 
@@ -163,8 +163,8 @@ def cover(
 class LostSegmentError(Exception):
     """A part of a segment is damaged or could not be read; the cause says why."""
 
-    def __init__(self, segment: str, cause: Exception) -> None:
-        super().__init__(segment)
+    def __init__(self, segment: Segment, cause: Exception) -> None:
+        super().__init__(segment.name)
         self.segment, self.cause = segment, cause
 
 
@@ -278,7 +278,6 @@ class SegmentCache:
         # tried again.
         self._read: dict[str, Segment | None] = {}
         self._tails: dict[tuple[str, int], tuple[Segment, CoveredFile]] = {}
-        self._copies: dict[str, Path] = {}  # Of segments that are read from copies in the folder.
         # How many segments of an index there were when they were listed, and own writes since.
         self.counted: dict[str, int] = {}
         self._table: str | None = None  # The id of the table, when it was last used.
@@ -348,7 +347,7 @@ class SegmentCache:
             try:
                 parts = [] if asked is None else Finder(coverage, asked).parts()
             except LostSegmentError as error:
-                lost.add(error.segment)
+                lost.add(error.segment.name)
                 self._lose(error.segment, error.cause)
                 continue
             held = [one.blocks for one in list(self._read.values()) if one is not None]
@@ -357,35 +356,48 @@ class SegmentCache:
                     one.release()
             return coverage, parts
 
-    def _lose(self, path: str, error: Exception) -> None:
+    def _lose(self, segment: Segment, error: Exception) -> None:
         """Stop using a segment of which a part is damaged, or could not be read."""
-        copy = self._copies.pop(path, None)
-        if copy is not None:  # The next search reads the segment itself.
+        path = segment.name
+        if self._read.get(path) is not segment:  # Another thread has met the same.
+            return
+        if segment.copy is not None:  # The next search reads the segment itself.
             with suppress(OSError):
-                copy.unlink(missing_ok=True)
+                segment.copy.unlink(missing_ok=True)
         elif isinstance(error, RunError):
             _warn_of_damage(path, error)
         elif not isinstance(error, NotFoundError):
             _warn_of_failure(path, error)
             return
         self._forget([path])
-        if copy is None and isinstance(error, RunError):
+        if segment.copy is None and isinstance(error, RunError):
             self._keep(path, None)
 
-    def is_sound(self, segment: Segment, *, keep: bool) -> bool:
-        """Return whether all blocks of a segment can be read; if not, it is no longer used.
+    def sound(self, store: Store, segments: Sequence[Segment], *, keep: bool) -> list[Segment]:
+        """Return segments without those of which a block cannot be read; these are no longer used.
 
-        With `keep`, all of them are in memory then.
+        The files of the table count, not the copies. With `keep`, all blocks are in memory then.
         """
-        try:
-            if keep:
-                segment.blocks.between(0, segment.blocks.size)
+        found = []
+        for segment in segments:
+            if segment.copy is not None:
+                own, state = self._load_own(store, segment.name, segment.size)
+                if own is None:
+                    if state == "read":
+                        self._keep(segment.name, None)
+                    continue
+                segment = own
+                self._keep(segment.name, own)
+            try:
+                if keep:
+                    segment.blocks.between(0, segment.blocks.size)
+                else:
+                    segment.blocks.verify()
+            except (RunError, TxlogError, OSError) as error:
+                self._lose(segment, error)
             else:
-                segment.blocks.verify()
-        except (RunError, TxlogError, OSError) as error:
-            self._lose(segment.name, error)
-            return False
-        return True
+                found.append(segment)
+        return found
 
     def segments(
         self,
@@ -436,7 +448,6 @@ class SegmentCache:
         """Remove segments from the cache, and tails that no other segment has."""
         for path in paths:
             self._read.pop(path, None)
-            self._copies.pop(path, None)
         self._tails = {}
         for path, segment in list(self._read.items()):
             self._keep(path, segment)
@@ -458,7 +469,7 @@ class SegmentCache:
         try:
             data = file.tail.unpacked(size)
         except (RunError, TxlogError, OSError) as error:
-            self._lose(segment.name, error)
+            self._lose(segment, error)
             return None
         return None if data is None else (file.tail.start, data)
 
@@ -470,8 +481,11 @@ class SegmentCache:
             with suppress(RunError, OSError):
                 if place.stat().st_size == size:
                     segment = open_segment(partial(_parts_of_copy, place), size, path)
-                    self._copies[path] = place
-                    return segment, "read"
+                    return replace(segment, copy=place), "read"
+        return self._load_own(store, path, size)
+
+    def _load_own(self, store: Store, path: str, size: int) -> tuple[Segment | None, _State]:
+        """Return the same of the segment's own file, whether or not there is a copy."""
         read: ReadParts = partial(_parts_of, store, path, size)
         try:
             if not self._is_read_whole(store, size):

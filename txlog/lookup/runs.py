@@ -47,6 +47,9 @@ FILE_BITS, MERGED_BITS = 16, 8
 
 _LEAST_HASH_BITS = 40  # Bits that the hashed run of a file keeps, so that merged runs have enough.
 _FEW_PLACES: Threshold = 32
+MOST_KEYS = (
+    1 << 30
+)  # Of a merged run: it has at most three bits a key, and numbers of bits have 32.
 MARKED = 1_024  # Of so many numbers in `zeros`, `marks` has the first one.
 
 
@@ -302,6 +305,8 @@ class Run:
             raise RunError("base or low is out of bounds")
         buckets = ((self.last >> self.shift) - self.base >> self.low) + 1
         words = BLOCK_WORDS * -(-(self.keys + buckets) // (64 * BLOCK_WORDS))
+        if words >= 1 << 26:  # Numbers of bits have 32 bits.
+            raise RunError(f"upper has {words} words")
         if len(self.upper) != words or len(self.zeros) != words // BLOCK_WORDS + 1:
             raise RunError(f"upper has {len(self.upper)} words, {words} were expected")
         if len(self.marks) != -(-len(self.zeros) // MARKED):
@@ -587,8 +592,10 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
     """Return the merged run of the kept files of parts, in their order.
 
     All parts have the same form and windows. Keys are merged by their encodings; no data is read.
-    None: too many keys would become equal.
+    None: too many keys would become equal, or there are too many for one run.
     """
+    if sum(part.run.keys for part in parts) > MOST_KEYS:
+        return None
     form = parts[0].run.form
     shift = max(part.run.shift for part in parts)
     encodings, rows, before = [], [], 0

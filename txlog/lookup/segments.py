@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,7 @@ class Segment:
     blocks: Blocks
     size: int  # Of the file, in bytes.
     table: str | None = None  # The id of the table for whose files it was built, if it is known.
+    copy: Path | None = None  # The copy from which it is read in place of the segment's own file.
 
     def knows(self, file: CoveredFile, table: str | None) -> bool:
         """Return whether a file of a table with these paths is the one whose keys it has.

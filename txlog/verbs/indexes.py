@@ -327,11 +327,7 @@ class IndexFiles:
         self.context.store.require_writable()
         # They are listed first, so that segments that another writer adds later are kept.
         listed = [path for path, _ in list_segments(self.context.store, self.definition.name)]
-        before = (
-            []
-            if rebuild
-            else [one for one in self.segments() if self.cache.is_sound(one, keep=False)]
-        )
+        before = [] if rebuild else self._sound(self.segments(), keep=False)
         plan = self._plan([column.name for column in columns])
         types = [key_type(column) for column in columns]
         fragments = plan.fragments
@@ -351,6 +347,9 @@ class IndexFiles:
             readable = {segment.name for segment in before}
             delete_segments(self.context, [path for path in listed if path not in readable])
         return self._report(len(fragments), len(listed))
+
+    def _sound(self, segments: Sequence[Segment], *, keep: bool) -> list[Segment]:
+        return self.cache.sound(self.context.store, segments, keep=keep)
 
     def _write(self, types: Sequence[str], runs: Sequence[CoveredRun]) -> None:
         if runs:
@@ -402,7 +401,7 @@ class IndexFiles:
                 chosen.append(segment)
         if len(chosen) > 1 or any(_is_loose(segment, is_known) for segment in chosen):
             # They are read before another process that merges them, too, deletes them.
-            chosen = [one for one in chosen if self.cache.is_sound(one, keep=True)]
+            chosen = self._sound(chosen, keep=True)
             # If segments cover the same files, the segment with more files counts.
             chosen.sort(key=lambda segment: -segment.keys)
             every = [covered for segment in chosen for covered in segment.runs]
