@@ -5,4 +5,4 @@ from hypothesis import settings
 
 def examples(number: int) -> int:
     """Return the profile's share of a test's examples: all of them with `thorough`."""
-    return max(5, number * settings().max_examples // 100)
+    return max(2, number * settings().max_examples // 100)

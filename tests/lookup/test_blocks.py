@@ -415,6 +415,7 @@ def test_a_table_with_an_index_holds_no_file_and_pickles_small(tmp_path: Path) -
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.usefixtures("in_blocks")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # Of a package that others import.
 def test_a_forked_process_reads_blocks_of_its_own(tmp_path: Path) -> None:
     keys = np.random.default_rng(1).permutation(2_000).tolist()
     table = indexed_table(tmp_path, [keys])

@@ -206,7 +206,7 @@ def keep_dimensions(customers: DataFrame, path: Path, updates: dict[int, str]) -
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.spec("CON-30", "SPK-27")
 @pytest.mark.parametrize("winner", [False, True])
 @pytest.mark.parametrize("reading", [read_handle, read_format, read_view])
@@ -341,7 +341,7 @@ def test_a_change_reads_the_rows_on_which_it_decides(
     assert content(place) == content(other)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.spec("CON-30", "SPK-27")
 @pytest.mark.parametrize(
     "reading", [read_frame, pytest.param(read_format, marks=pytest.mark.exhaustive)]
@@ -512,7 +512,7 @@ def test_a_column_that_may_have_nulls_by_now_gives_no_wrong_values(
         merger.when_matched_update({"n": "if(source.lacks, 0, 1)"}).execute()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_frames_of_connect_stay_and_the_error_says_what_to_do(
     remote: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -158,7 +158,7 @@ def test_workers_get_the_values(spark: "SparkSession") -> None:
     assert [row["n"] for row in found] == [3]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_table_is_made_and_read_alike_with_small_values_for_all(
     spark: "SparkSession", usual: Usual, tmp_path: Path
 ) -> None:

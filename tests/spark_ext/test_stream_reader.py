@@ -211,7 +211,7 @@ def test_older_sparks_are_told_what_is_missing(
     table: txlog.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "txlog.spark_ext.source.stream_reader", None)
-    with pytest.raises(UnsupportedFeatureError, match=r"need Spark 4\.2"):
+    with pytest.raises(UnsupportedFeatureError, match=r"Use Spark 4\.2"):
         reader_of(table)
 
 

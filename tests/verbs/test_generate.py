@@ -59,7 +59,7 @@ def test_a_table_that_files_do_not_tell_is_refused(tmp_path: Path) -> None:
         table.maintenance.generate()
     table.optimize.compact(max_deleted_fraction=0)
     assert table.maintenance.generate() == 1
-    with pytest.raises(InvalidInputError, match="one mode"):
+    with pytest.raises(InvalidInputError, match="Use symlink_format_manifest"):
         table.maintenance.generate("other")
     table.alter.set_properties({"delta.columnMapping.mode": "name"})
     with pytest.raises(UnsupportedFeatureError, match="other names"):

@@ -81,7 +81,7 @@ def type_of(name: str) -> DatasetType:
         known = ", ".join(type_key(kind) if "/" in name else at for at, kind in types().items())
         raise NotFoundError(
             reason=f"there is no type {name[:100]!r}",
-            remedy=f"Choose from {known}; txlog.training.register adds others",
+            remedy=f"Add it by txlog.training.register, or choose from {known}",
         )
     return kind
 
