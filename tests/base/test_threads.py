@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,10 +22,12 @@ from hypothesis import strategies as st
 import txlog
 from tests.moved import moved
 from txlog.base.threads import (
+    Call,
     Threads,
     for_sizes,
     in_shares,
     map_ahead,
+    map_all,
     prefetch,
     together,
     tracked,
@@ -324,6 +327,64 @@ def test_calls_are_all_made_or_undone(at_once: bool, fails: list[bool]) -> None:
         assert made == []
     else:
         assert call() == sorted(made) == [*range(len(fails))]
+
+
+@contextmanager
+def first_wait_interrupted() -> Iterator[threading.Event]:
+    """Interrupt who first waits for a call. The event is set then, and the call may go on."""
+    happened = threading.Event()
+    wait = Call.result
+
+    def result(call: Call[Any]) -> Any:
+        if happened.is_set():
+            return wait(call)
+        happened.set()
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Call, "result", result)
+        yield happened
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_undoes_also_the_call_that_was_waited_for(fails: bool) -> None:
+    made: list[int] = []
+
+    def first() -> int:
+        if fails:
+            raise ValueError("an error does not hide the interrupt")
+        made.append(0)
+        return 0
+
+    with first_wait_interrupted() as happened:
+
+        def other(number: int) -> int:
+            assert happened.wait(20)
+            made.append(number)
+            return number
+
+        calls = [first, partial(other, 1), partial(other, 2)]
+        with pytest.raises(KeyboardInterrupt):
+            together(calls, at_once=True, undo=lambda found: [*map(made.remove, found)])
+    assert made == []
+
+
+def test_an_interrupt_undoes_all_items_that_were_done() -> None:
+    made: list[int] = []
+    began: list[int] = []
+
+    with first_wait_interrupted() as happened:
+
+        def work(number: int) -> int:
+            began.append(number)
+            assert happened.wait(20)
+            made.append(number)
+            return number
+
+        with pytest.raises(KeyboardInterrupt):
+            map_all(Threads(2), work, range(9), undo=lambda found: [*map(made.remove, found)])
+    assert began
+    assert made == []
 
 
 def test_calls_at_once_do_not_wait_for_one_another() -> None:

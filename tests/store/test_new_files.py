@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.moved import moved
 from txlog.base.errors import StoreError, TxlogError
-from txlog.base.threads import Threads
+from txlog.base.threads import Call, Threads
 from txlog.commit.context import Context
 from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions
@@ -156,6 +156,29 @@ def test_of_a_remote_store_no_file_stays(call: int) -> None:
     store = _FarFaultyStore(inner, [Fault("open_output", call, "not_done")])
     with pytest.raises(StoreError):
         write_files(store, PATHS)
+    assert list(inner.list_tree("")) == []
+
+
+def test_an_interrupt_waits_for_the_files_that_are_being_completed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner = open_store("memory://interrupted_files")
+    happened = threading.Event()
+    wait = Call.result
+
+    def interrupted_once(call: Call[None]) -> None:
+        if happened.is_set():
+            return wait(call)
+        happened.set()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Call, "result", interrupted_once)
+    late = {("open_output", call): lambda: happened.wait(20) for call in range(1, len(PATHS) + 1)}
+    store = _FarFaultyStore(inner, before=late)
+    with pytest.raises(KeyboardInterrupt):
+        write_files(store, PATHS)
+    assert happened.is_set()
+    assert sorted(path for name, path in store.calls if name == "open_output") == sorted(PATHS)
     assert list(inner.list_tree("")) == []
 
 

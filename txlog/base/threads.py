@@ -452,9 +452,11 @@ def map_all(
     first error.
     """
     results: list[Result] = []
+    # In the order of their ends. An interrupt keeps some of them from being yielded.
+    made: list[Result] | None = [] if is_in_process(engine) else None
     failure: Exception | None = None
     try:
-        for found in engine.map(partial(_caught, function), items):
+        for found in engine.map(partial(_caught, function, made), items):
             if isinstance(found, Exception):
                 failure = failure or found
                 continue
@@ -462,7 +464,7 @@ def map_all(
         if failure is not None:
             raise failure
     except BaseException:
-        undo(results)
+        undo(results if made is None else made)
         raise
     return results
 
@@ -475,33 +477,52 @@ def together(
 ) -> list[Result]:
     """Return the results of calls, in order; undo all results if one call fails.
 
-    With `at_once`, threads run all but the first one, which runs here. After an error, those that
-    run already are waited for.
+    With `at_once`, threads run all but the first one, which runs here. After an error or an
+    interrupt, those that run already are waited for. An interrupt is raised in place of an error.
     """
     results: list[Result] = []
-    failure: BaseException | None = None
-    with Workers(len(calls)) as threads:
-        others = [threads.start(_run, call) for call in calls[1:]] if at_once else []
-        for call in [calls[0], *(one.result for one in others)] if at_once else calls:
-            try:
-                results.append(call())
-            except BaseException as error:
-                failure = failure or error
-                if not at_once:
-                    break
-    if failure is not None:
+    failures: list[BaseException] = []
+    others: list[Call[Result]] = []
+    with _noted(failures), Workers(len(calls)) as threads:
+        with _noted(failures):
+            for call in calls[1:] if at_once else ():
+                others.append(threads.start(_run, call))  # noqa: PERF401 # As below.
+            for call in calls[:1] if at_once else calls:
+                results.append(call())  # noqa: PERF401 # An error keeps what was made before it.
+        for one in others:
+            with _noted(failures):
+                if one.is_started or not failures:
+                    one.result()
+    for one in others:  # Also those whose result an interrupt has hidden: no thread runs any more.
+        if one.is_done:
+            with _noted(failures):
+                results.append(one.result())
+    if failures:
         undo(results)
-        raise failure
+        raise next((one for one in failures if not isinstance(one, Exception)), failures[0])
     return results
+
+
+@contextmanager
+def _noted(failures: list[BaseException]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        failures.append(error)
 
 
 def _run(call: Callable[[], Result]) -> Result:
     return call()
 
 
-def _caught(function: Callable[[Item], Result], item: Item) -> Result | Exception:
+def _caught(
+    function: Callable[[Item], Result], made: list[Result] | None, item: Item
+) -> Result | Exception:
     """Return the error of a call as a value, because the results of the others are still needed."""
     try:
-        return function(item)
+        result = function(item)
     except Exception as error:
         return error
+    if made is not None:
+        made.append(result)
+    return result

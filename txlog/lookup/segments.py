@@ -434,7 +434,7 @@ def _tail_start(data: bytes, size: int) -> int | None:
 
 
 def _known_tail(end: bytes, size: int) -> Tail | None:
-    """Return the tail of a data file from its last bytes; None if it must be read."""
+    """Return the tail of a data file from its last bytes; None if they do not have one."""
     try:
         start = _tail_start(end, size)
     except (ValueError, IndexError):
@@ -547,7 +547,9 @@ def covered_file(
 
 def _tail_of(store: Store, written: tuple[str, _IndexedFile]) -> Tail | None:
     path, file = written
-    return _known_tail(file.end, file.size) or read_tail(store, path, file.size)
+    if file.end:  # Then the file itself, which the store may not have yet, has no other tail.
+        return _known_tail(file.end, file.size)
+    return read_tail(store, path, file.size)
 
 
 def list_segments(store: Store, index: str) -> list[tuple[str, int]]:

@@ -346,31 +346,41 @@ class BasicStore:
             opened.close()
             paths.append(path)
 
-        with Workers(_COMPLETED_AT_ONCE) as workers:
-
-            @contextmanager
-            def open_output(path: str) -> Iterator[Any]:
-                with ExitStack() as stack:
-                    yield stack.enter_context(self.open_output(path))
-                    written = stack.pop_all()
-                if not is_far(self):
-                    complete(path, written)
-                    return
-                while len(waiting) >= _COMPLETED_AT_ONCE:
-                    waiting.popleft().result()
-                waiting.append(workers.start(partial(complete, path), written))
-
+        def await_first() -> None:
             try:
-                yield open_output
-                while waiting:
-                    waiting.popleft().result()
-            except BaseException:
-                for call in waiting:
-                    with suppress(Exception):
-                        call.result()
-                with suppress(TxlogError):  # A second error would hide the first one.
-                    self.delete(paths)
-                raise
+                waiting[0].result()
+            finally:
+                if waiting[0].is_done:  # Else an interrupt came: the call is waited for below.
+                    waiting.popleft()
+
+        try:
+            with Workers(_COMPLETED_AT_ONCE) as workers:
+
+                @contextmanager
+                def open_output(path: str) -> Iterator[Any]:
+                    with ExitStack() as stack:
+                        yield stack.enter_context(self.open_output(path))
+                        while len(waiting) >= _COMPLETED_AT_ONCE:
+                            await_first()
+                        written = stack.pop_all()
+                    if is_far(self):
+                        waiting.append(workers.start(partial(complete, path), written))
+                    else:
+                        complete(path, written)
+
+                try:
+                    yield open_output
+                    while waiting:
+                        await_first()
+                except BaseException:
+                    for call in waiting:
+                        with suppress(Exception):
+                            call.result()
+                    raise
+        except BaseException:  # Now no thread completes a file any more.
+            with suppress(TxlogError):  # A second error would hide the first one.
+                self.delete(paths)
+            raise
 
     @contextmanager
     def attempts(self: Store) -> Iterator[PutIfAbsent]:
