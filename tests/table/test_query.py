@@ -3,14 +3,18 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog.base.html import facts_html, rows_html, titled
 
 NAMES = pa.table({"carrier": ["UA", "B6"], "name": ["United", "JetBlue"]})
@@ -107,6 +111,117 @@ def test_files_that_a_filter_rules_out_are_not_opened(flights: txlog.Table, engi
 def test_what_is_no_query_is_refused(engine: Any, query: str, kind: Any, says: str) -> None:
     with pytest.raises(kind, match=says):
         txlog.sql(query, engine=engine)
+
+
+def _rows(found: pa.Table) -> list[str]:
+    """Return rows in an order of their own; columns may have the same name."""
+    values = [column.to_pylist() for column in found.columns]
+    return sorted(map(str, zip(*values, strict=True)))
+
+
+A = pa.table({"id": [1, 2, 3], "x": [2, 3, None]})
+B = pa.table({"id": [1, 2, 4], "x": [3, 3, 2]})
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Any]:
+    """Return a function that runs a query in duckdb alone, over the tables `a` and `b`."""
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(config={"python_enable_replacements": "false"}) as connection:
+        connection.register("a", A)
+        connection.register("b", B)
+
+        def run(query: str) -> list[str] | None:
+            try:
+                return _rows(connection.sql(query).to_arrow_table())
+            except duckdb.Error:
+                return None
+
+        yield run
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH txlog_0 AS (SELECT 99 AS id) SELECT a.id FROM a, txlog_0",
+        "WITH TxLog_1 AS (SELECT 99 AS id) SELECT * FROM b, a, txlog_1, a AS txlog__0",
+        "WITH Q AS (SELECT 7 AS id) SELECT * FROM q",
+        "WITH a AS (SELECT * FROM b), b AS (SELECT * FROM a WHERE id > 1) SELECT * FROM b",
+        "SELECT * FROM (WITH a AS (SELECT 9 AS id) SELECT * FROM a) q, a",
+        "WITH RECURSIVE a AS (SELECT id FROM a UNION ALL SELECT id + 9 FROM a WHERE id < 9) FROM a",
+        "WITH RECURSIVE a AS (SELECT id FROM b EXCEPT SELECT id FROM a) SELECT * FROM a",
+        "SELECT * FROM a, unnest([1, 2]) AS u(k)",
+        "SELECT * FROM a, unnest((SELECT list(id) FROM b)) AS u(k)",
+        "SELECT * FROM a LEFT JOIN (VALUES (3)) v(id) USING (id)",
+        "SELECT * FROM a, LATERAL (SELECT a.id + 1 AS z) q",
+        "SELECT * FROM a LEFT JOIN LATERAL (SELECT * FROM b WHERE b.x = a.x) q ON true",
+        "SELECT * FROM a AS b, LATERAL (SELECT max(c.x) FROM b AS c WHERE c.id <= b.id) q",
+        "SELECT * FROM (PIVOT a ON x USING count(*))",
+    ],
+)
+def test_names_are_those_of_the_engine(plain: Any, query: str) -> None:
+    expected = plain(query)
+    assert expected
+    assert _rows(txlog.sql(query, {"a": A, "b": B}, engine="duckdb")) == expected
+
+
+_NAMES = st.sampled_from(["a", "b", "q", "Q", "txlog_0", "txlog_1", "TXLOG_0", "txlog__0"])
+_KNOWN = st.sampled_from(["a", "a", "b"])
+
+
+@st.composite
+def _with(draw: Any) -> str:
+    """Draw a query of WITH, perhaps of a table of the same name, or a recursive one."""
+    name, other = draw(_NAMES), draw(st.one_of(_KNOWN, _NAMES))
+    body = draw(
+        st.sampled_from(
+            [
+                "SELECT 99 AS id, 3 AS x",
+                f"SELECT id + 10 AS id, x FROM {other}",
+                f"SELECT 1 AS id, 3 AS x UNION ALL SELECT id + 1, x FROM {name} WHERE id < 3",
+                f"SELECT id, x FROM {other} UNION SELECT id + 1, x FROM {name} WHERE id < 3",
+            ]
+        )
+    )
+    return f"{name} AS ({body})"
+
+
+@st.composite
+def _queries(draw: Any, depth: int = 1) -> str:
+    """Draw a query of one table with something beside it that perhaps sees its columns."""
+    parts = draw(st.lists(_with(), max_size=2))
+    recursive = draw(st.sampled_from(["", "RECURSIVE "]))
+    head = f"WITH {recursive}{', '.join(parts)} " if parts else ""
+    first, other = draw(st.one_of(_KNOWN, _NAMES)), draw(st.one_of(_KNOWN, _NAMES))
+    alias, second = draw(_NAMES), draw(_NAMES)
+    forms = [
+        "",
+        f", unnest([1, 2]) AS {second}(k)",
+        f", unnest([{alias}.id]) AS {second}(k)",
+        f", {other} AS {second}",
+        f" LEFT JOIN (VALUES (3)) {second}(id) USING (id)",
+        f", LATERAL (SELECT {alias}.id + 1 AS z) {second}",
+        f" LEFT JOIN LATERAL (SELECT * FROM {other} AS z WHERE z.id < {alias}.id) {second} ON true",
+        f" WHERE {alias}.id IN (SELECT id FROM {other})",
+    ]
+    if depth:
+        inner = draw(_queries(depth - 1))
+        forms += [f", ({inner}) {second}", f", LATERAL ({inner}) {second}"]
+    # Duckdb does not look for the tables of a query of WITH that nothing uses.
+    used = "".join(f", (SELECT count(*) FROM {part.split()[0]})" for part in parts)
+    return f"{head}SELECT *{used} FROM {first} AS {alias}{draw(st.sampled_from(forms))}"
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(60), deadline=None)
+@given(query=_queries())
+def test_any_names_are_those_of_the_engine(plain: Any, query: str) -> None:
+    expected = plain(query)
+    try:
+        found = _rows(txlog.sql(query, {"a": A, "b": B}, engine="duckdb"))
+    except (txlog.InvalidInputError, txlog.NotFoundError):
+        found = None
+    assert found == expected, query
 
 
 @pytest.mark.slow

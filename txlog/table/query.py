@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
@@ -92,8 +92,9 @@ def sql(
         _refuse_functions(parsed)
     relations: dict[str, Any] = {}
     labels: list[str] = []
-    for reference in _references(parsed):
-        name = f"txlog_{len(relations)}"
+    prefix = _unused_prefix(query)
+    for reference in _references(parsed, str.lower if chosen == "duckdb" else str):
+        name = f"{prefix}{len(relations)}"
         relations[name] = _relation(reference, given, os.fspath(root), storage_options, use_index)
         labels.append(reference.sql(dialect="duckdb"))
         _rename(reference, name)
@@ -160,17 +161,55 @@ def _dialect() -> Any:
     return type("TimeTravel", (base,), {"Tokenizer": tokenizer})
 
 
-def _references(parsed: exp.Query) -> list[exp.Table]:
-    """Return the references to tables in a query, without names that the query defines (`WITH`)."""
+def _unused_prefix(query: str) -> str:
+    """Return how the names of relations begin, so that a query has none of these names itself."""
+    prefix = "txlog_"
+    while prefix in query.lower():
+        prefix += "_"
+    return prefix
+
+
+def _references(parsed: exp.Query, fold: Callable[[str], str]) -> list[exp.Table]:
+    """Return the references to tables in a query, without names that the query defines (`WITH`).
+
+    Each is in the list once. The scopes of sqlglot are not used for this: a lateral one has the
+    tables beside it again, and takes a table inside it for one of these if the names are the same.
+
+    Parameters
+    ----------
+    fold
+        Gives names that the engine does not tell apart the same text.
+    """
     from sqlglot import exp
-    from sqlglot.optimizer.scope import traverse_scope
 
     return [
-        source
-        for scope in traverse_scope(parsed)
-        for source in scope.sources.values()
-        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+        table
+        for table in parsed.find_all(exp.Table, bfs=False)
+        if isinstance(table.this, exp.Identifier) and not _is_defined(table, fold)
     ]
+
+
+def _is_defined(table: exp.Table, fold: Callable[[str], str]) -> bool:
+    """Return whether a `WITH` that is valid where a name is defines it."""
+    from sqlglot import exp
+
+    name = fold(table.name)
+    inside: set[int] = set()  # The nodes around the name.
+    node: exp.Expr | None = None if table.db else table
+    while node is not None:
+        clause = node.args.get("with_")
+        for one in () if clause is None else clause.expressions:
+            is_own = id(one) in inside
+            if fold(one.alias) == name:
+                recurs = clause.recursive and isinstance(one.this, exp.Union)
+                # A query of WITH knows itself only if it is recursive, and not in its first part.
+                if not is_own or (recurs and id(one.this.this) not in inside):
+                    return True
+            if is_own:
+                break  # It does not know the queries behind it.
+        inside.add(id(node))
+        node = node.parent
+    return False
 
 
 def _refuse_functions(parsed: exp.Query) -> None:
