@@ -197,7 +197,7 @@ def _is_defined(table: exp.Table, fold: Callable[[str], str]) -> bool:
     inside: set[int] = set()  # The nodes around the name.
     node: exp.Expr | None = None if table.db else table
     while node is not None:
-        clause = node.args.get("with_")
+        clause: Any = node.args.get("with_")
         for one in () if clause is None else clause.expressions:
             is_own = id(one) in inside
             if fold(one.alias) == name:
