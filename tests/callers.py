@@ -125,7 +125,8 @@ def by_code(faces: tuple[str, ...]) -> dict[CodeType, list[Callable[..., Any]]]:
 def called(trace: TracebackType | None) -> list[Callable[..., Any]]:
     """Return the public function of txlog that a test called, by the way of an error to it.
 
-    There may be several, of which it is one; or none.
+    Several functions may have the same code: then it is one of these. The list is empty if the
+    first function of txlog on that way is not public.
     """
     while trace is not None:
         frame = trace.tb_frame
