@@ -210,7 +210,11 @@ class Held:
         """
         form = self.snapshot.form
         asked = {name: form.schema.get(name) for name in names}
-        needed = [column for column in asked.values() if column is not None]
+        known = [(name, column) for name, column in asked.items() if column is not None]
+        needed = [column for _, column in known]
+        # pyarrow knows the values of a partition column by the table's spelling alone.
+        partitions = self.snapshot.partition_columns
+        respelt = any(one.name != name and one.name in partitions for name, one in known)
         before: pa.Schema | None = None
         plain = False
         for footer in threads_for(self.store).map(_footer, parts):
@@ -228,7 +232,7 @@ class Held:
                     name: None if column is None else found.names.get(column.name)
                     for name, column in asked.items()
                 }
-                plain = found.is_plain and reads == wants
+                plain = found.is_plain and reads == wants and not respelt
             yield plain
 
     def batches(
