@@ -115,7 +115,7 @@ def combinations(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def values_of(item: pytest.Item, values: Mapping[str, object]) -> set[tuple[int, ...]]:
-    """Return what each `parametrize` gives to a case: its place, and which values."""
+    """Return a key for the values of each `parametrize` of a case."""
     found = []
     for place, mark in enumerate(item.iter_markers("parametrize")):
         named = mark.args[0]

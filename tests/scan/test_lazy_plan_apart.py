@@ -118,7 +118,7 @@ PREDICATES = st.none() | predicates_over(
 
 
 def facts(plan: ScanPlan) -> list[tuple[Any, ...]]:
-    """Return what reading needs of the files: partition values only where it reads one."""
+    """Return the facts of files that reading needs. Partition values count only if it reads `p`."""
     if any(column.name == "p" for column in plan.reading.needed):
         return list(map(as_read, plan.to_read))
     return [as_read(replace(one, partition_values={})) for one in plan.to_read]

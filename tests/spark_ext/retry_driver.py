@@ -52,7 +52,7 @@ def plan(spark: SparkSession, path: str, died: str) -> None:
 
             return super().map(dies_once, items)
 
-    read_frame.SparkEngine = Dying  # type: ignore[misc]
+    read_frame.SparkEngine = Dying  # type: ignore[misc]  # In this process.
     with moved({"txlog.snapshot.live_files:_LARGE_BYTES": 1}):
         spark.conf.set(PLAN_FILES, "1")
         found = txlog.spark_ext.read(spark, path, where="x > 3").toArrow()

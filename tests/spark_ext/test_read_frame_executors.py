@@ -121,7 +121,7 @@ def test_an_executor_that_is_lost_for_good_is_a_clear_error(
 def test_a_plan_for_which_the_driver_has_no_room_is_a_clear_error(
     spark: "SparkSession", path: str
 ) -> None:
-    settings = spark.sparkContext._jsc.sc().conf()  # type: ignore[attr-defined]
+    settings = spark.sparkContext._jsc.sc().conf()  # type: ignore[attr-defined]  # Of the JVM.
     expected = sorted(txlog.Table(path).to_arrow(["n"], "n > 3")["n"].to_pylist())
     with moved(LARGE | {"txlog.scan.lazy_plan:APART_FROM": 1}):
         settings.set("spark.driver.maxResultSize", "100b")

@@ -1,4 +1,4 @@
-"""The arrays of a segment file, of which only the blocks that a search touches are read.
+"""The arrays of a segment file. A search reads only the blocks that it needs.
 
 Each block has a checksum. A block is checked before any of its bytes is used. Files are opened for
 each read, so nothing is held of a file that is deleted or cut off meanwhile.
