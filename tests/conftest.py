@@ -63,7 +63,7 @@ SPARK_SETTINGS = {
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests that share a fixture to one process, so that it is made once.
 
-    Three processes share out the slow tests of `spark`, a file to either, and have a session each.
+    Two processes share out the slow tests of `spark`, a file to either, and have a session each.
     """
     for item in combinations(items):
         item.add_marker(pytest.mark.exhaustive)
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             is_run = "exhaustive" not in names and ("slow" in names) == are_slow
             tests[item.path] = tests.get(item.path, 1) + is_run
     # A session costs what some quick tests cost, so these have one.
-    sessions = dict.fromkeys(["spark-1", "spark-2", "spark-3"] if are_slow else ["spark-1"], 0)
+    sessions = dict.fromkeys(["spark-1", "spark-2"] if are_slow else ["spark-1"], 0)
     session_of = {}
     for path in sorted(tests, key=lambda path: (-tests[path], path)):
         session_of[path] = min(sessions, key=sessions.__getitem__)

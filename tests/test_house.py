@@ -88,6 +88,10 @@ def imports_of(path: Path) -> list[str]:
     return found
 
 
+# In one process: each module is parsed once, and its tree is kept.
+parses = pytest.mark.xdist_group("house")
+
+
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -131,6 +135,7 @@ def test_wrong_imports_are_seen() -> None:
     assert faults("tools.cli", "txlog.spark_ext", "demo.py") == []
 
 
+@parses
 def test_rooms_import_only_to_their_left() -> None:
     faces = {"__init__", *(f"{shelf}.__init__" for shelf in SHELVES)}
     wrong = [
@@ -260,6 +265,7 @@ def test_foreign_reaches_are_seen() -> None:
     assert sorted(foreign_privates(trees)) == found
 
 
+@parses
 def test_products_use_the_seam_and_no_room_reaches_into_another() -> None:
     """What the third storey lacks becomes a public name of `txlog.extend`, never an exception."""
     trees = {path.relative_to(HOME).as_posix(): (room_of(path), tree_of(path)) for path in MODULES}
@@ -274,6 +280,7 @@ def test_products_use_the_seam_and_no_room_reaches_into_another() -> None:
 
 
 @pytest.mark.slow
+@parses
 def test_no_property_holds_a_lock_that_a_fork_would_keep() -> None:
     wrong = [
         path.relative_to(HOME).as_posix()
@@ -349,6 +356,7 @@ def test_knots_are_seen() -> None:
     assert knots({a: {b}, b: {c}, c: {b, d}, d: set()}) == [["b", "c"]]
 
 
+@parses
 def test_modules_import_each_other_in_no_knot() -> None:
     assert knots({path: modules_imported(path) for path in MODULES}) == []
 
@@ -409,6 +417,7 @@ def only_narrows(test: ast.expr) -> bool:
 
 
 @pytest.mark.slow
+@parses
 def test_no_assert_guards_data() -> None:
     """`python -O` removes asserts, so wrong data needs an error of its own."""
     asserts = [

@@ -96,6 +96,7 @@ def test_columns_agree_with_the_models(objects: list[dict[str, Any]]) -> None:
     assert table.to_pylist(maps_as_pydicts="strict") == expected
 
 
+@pytest.mark.slow
 @given(st.lists(adds, min_size=1, max_size=4), st.data())
 def test_objects_that_are_alike_are_columns_as_others_are(
     bodies: list[dict[str, Any]], data: st.DataObject
@@ -117,6 +118,7 @@ def test_objects_that_are_alike_are_columns_as_others_are(
 surrogates = st.sampled_from(["\ud800", {"\ud800": "x"}, {"x": "\ud800"}])
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_odd_bodies_are_read_or_refused_as_by_the_models(data: st.DataObject) -> None:

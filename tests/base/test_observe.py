@@ -274,6 +274,7 @@ class TestOpenTelemetry:
         assert scan["db.response.returned_rows"] == 3
         assert (scan["txlog.files"], scan["txlog.rows"]) == (2, 3)
 
+    @pytest.mark.slow
     def test_a_failure_has_its_code_and_no_text(self, watched: dict[str, Any]) -> None:
         failed = watched["spans"][9]
         assert failed["status"] == {"status_code": "ERROR"}

@@ -108,6 +108,7 @@ CLAUSE = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_each_remedy_says_what_to_do() -> None:
     idle = []
     for one in all_remedies():

@@ -82,6 +82,7 @@ def test_constant_texts(text: str, value: str) -> None:
     assert (equal.left.path, equal.right.value) == (("commit",), value)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_reads_texts_alike(spark: "SparkSession") -> None:
     for text in ("'it''s'", "''''", "'a''b''c'", '"a""b"', "'a' 'b'", r"r'a\d'", r"'it\'s'"):

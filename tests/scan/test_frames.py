@@ -244,6 +244,7 @@ def test_paths_are_literal(tmp_path: Path, folder: str) -> None:
     assert require_same(table.scan()).height == 11
 
 
+@pytest.mark.slow
 def test_the_order_is_that_of_fragments(tmp_path: Path) -> None:
     rows = pa.table({"k": list(range(100_000)), "s": [str(n) for n in range(100_000)]})
     table = txlog.write(tmp_path / "t", rows, options=txlog.WriteOptions(max_rows_per_file=30_000))

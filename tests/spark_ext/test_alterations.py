@@ -151,6 +151,7 @@ def test_what_is_refused_is_not_begun(run: Run, table: txlog.Table, change: str,
     assert table.refresh().version == 0
 
 
+@pytest.mark.slow
 def test_comments(run: Run, table: txlog.Table) -> None:
     run("COMMENT ON TABLE altered_t IS 'it''s'")
     run("COMMENT ON COLUMN altered_t.id IS 'the id'")

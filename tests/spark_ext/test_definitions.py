@@ -37,6 +37,7 @@ def place(tmp_path: Path) -> Path:
     return Path(txlog.write(tmp_path / "t", pa.table({"id": [1, 2], "p": ["x", "y"]})).uri)
 
 
+@pytest.mark.slow
 def test_a_table_at_a_path_gets_a_name(run: Run, spark: "SparkSession", place: Path) -> None:
     made = f"USING delta LOCATION '{place}'"
     assert sql(spark, f"CREATE TABLE defined_a {made}").columns == []
@@ -367,6 +368,7 @@ def test_a_dropped_table_that_is_used_again_is_kept(
     assert txlog.Table(folder).version == version
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["", " AS SELECT 9 AS id"])
 def test_only_the_dropped_version_is_replaced(
     run: Run, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, query: str

@@ -178,6 +178,7 @@ def test_conditions_that_spark_refuses_change_nothing(table: DeltaTable) -> None
     assert table.table.refresh().version == before
 
 
+@pytest.mark.slow
 def test_another_writer_meanwhile(
     spark: "SparkSession", table: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def test_a_shown_statement_creates_such_a_table(
     assert again.replace(str(second), str(first)) == text
 
 
+@pytest.mark.slow
 def test_the_statement_of_a_name_has_its_location(spark: "SparkSession", both: Path) -> None:
     ((text,),) = rows(sql(spark, "SHOW CREATE TABLE described_t"))[1]
     assert text.startswith("CREATE TABLE spark_catalog.default.described_t (\n  id INT NOT NULL")

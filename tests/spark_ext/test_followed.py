@@ -495,6 +495,7 @@ def test_columns_that_are_gone_end_in_an_error_that_says_so(
     assert content(path) == []
 
 
+@pytest.mark.slow
 def test_a_column_that_may_have_nulls_by_now_gives_no_wrong_values(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -256,6 +256,7 @@ def test_what_is_stated_counts_for_the_function_too(spark: "SparkSession", place
     assert txlog.Table(uri).version == 2
 
 
+@pytest.mark.slow
 def test_the_error_says_how_to_write_a_frame_part_by_part(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

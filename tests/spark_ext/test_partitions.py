@@ -260,6 +260,7 @@ def test_spark_counts_a_table_whose_files_are_gone(
     assert load(spark, table, columns="", where="x >= 2000").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_reads_metadata_columns(spark: "SparkSession", table: txlog.Table) -> None:
     frame = load(spark, table, columns=",".join(["x", *METADATA]))

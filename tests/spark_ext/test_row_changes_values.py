@@ -190,6 +190,7 @@ def test_names_that_a_merge_needs_are_refused(spark: SparkSession, tmp_path: Pat
         DeltaTable.forPath(spark, uri).update("upper(id) = '1'", {"id": "id + 1"})
 
 
+@pytest.mark.slow
 def test_a_column_with_a_dot_is_written(spark: SparkSession, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     frame = spark.createDataFrame([(1, 2)], "x int, id int").toDF("a.b", "id")

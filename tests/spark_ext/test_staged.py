@@ -96,6 +96,7 @@ def test_frames_change_several_tables_at_one_moment(
     assert len(ids) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("SPK-40")
 @pytest.mark.usefixtures("alone")
 def test_a_wrong_row_of_a_frame_leaves_nothing(catalog: Catalog, spark: Any) -> None:

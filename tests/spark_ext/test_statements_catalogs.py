@@ -74,6 +74,7 @@ def test_statements_read_tables_of_other_catalogs(run: Run) -> None:
     assert (109, "nine") in run("SELECT * FROM {t}")
 
 
+@pytest.mark.slow
 def test_tables_of_other_catalogs_are_refused_in_one_sentence(
     run: Run, spark: SparkSession
 ) -> None:
@@ -92,6 +93,7 @@ def test_tables_of_other_catalogs_are_refused_in_one_sentence(
         DeltaTable.forName(spark, "t")
 
 
+@pytest.mark.slow
 def test_changes_of_other_catalogs_are_those_of_spark(run: Run) -> None:
     """Their sources may name tables of txlog; whether they can be changed, the catalog decides."""
     for text, says in (

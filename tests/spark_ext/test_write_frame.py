@@ -124,6 +124,7 @@ def test_statistics_are_those_of_the_files(spark: "SparkSession", tmp_path: Path
                 assert stats["nullCount"][name] == file.num_rows - len(values)
 
 
+@pytest.mark.slow
 def test_a_recorded_transaction_is_not_even_computed(spark: "SparkSession", tmp_path: Path) -> None:
     def fail(batch: pa.RecordBatch) -> None:
         raise RuntimeError("computed")
@@ -440,6 +441,7 @@ def test_wrong_options_of_the_format(spark: "SparkSession", tmp_path: Path) -> N
     assert txlog.Table(path).version == 0
 
 
+@pytest.mark.slow
 def test_writers_at_the_same_time(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(frame(spark, 0, 1), path)

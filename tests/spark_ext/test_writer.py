@@ -148,6 +148,7 @@ def test_a_session_may_say_that_only_the_frames_partitions_are_replaced(
     assert ids(table) == [1]
 
 
+@pytest.mark.slow
 def test_variants_are_written(spark: "SparkSession", tmp_path: Path) -> None:
     save(spark.sql("""SELECT parse_json('{"a": [1, null]}') AS v"""), tmp_path / "t")
     found = txlog.Table(tmp_path / "t").to_arrow()["v"]
@@ -163,6 +164,7 @@ def test_a_recorded_transaction_changes_nothing(spark: "SparkSession", tmp_path:
     assert (table.count(), table.version, table.transaction_version("job")) == (20, 1, 2)
 
 
+@pytest.mark.slow
 def test_schema_must_fit_unless_merged(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     save(frame(spark, 0, 5), path)

@@ -173,6 +173,7 @@ def test_a_batch_job_is_another_application(spark: "SparkSession", tmp_path: Pat
     assert txlog.Table(table).version == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("STR-41")
 def test_without_a_name_the_query_is_the_application(spark: "SparkSession", tmp_path: Path) -> None:
     put_file(tmp_path / "in", 1, 1)

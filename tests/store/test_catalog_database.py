@@ -90,6 +90,7 @@ def test_names_ignore_case(database: CatalogDatabase) -> None:
     assert [row.name for row in database.tables()] == sorted(["T0", "t1", "T2"], key=str)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CAT-6")
 def test_all_are_ratified_or_none(database: CatalogDatabase) -> None:
     assert database.ratify([proposed(0, 5), proposed(1, 5)], transaction_id="t") == "ratified"

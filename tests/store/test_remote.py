@@ -370,6 +370,7 @@ def test_a_rename_that_overwrites_is_found_out(hdfs: Hdfs) -> None:
     assert hdfs.files == {}
 
 
+@pytest.mark.slow
 def test_s3fs_on_a_server_that_overwrites_is_found_out(s3: Server) -> None:
     with proxy(s3.url, headers={"if-none-match": ("x-nobody-looks-at-it", "*")}) as server:
         options = {**by_fsspec(s3), "AWS_ENDPOINT_URL": server.url}

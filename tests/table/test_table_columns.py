@@ -63,6 +63,7 @@ def steps_of(work: Callable[[], object]) -> int:
     return steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(WORKS))
 def test_no_step_is_repeated_for_each_pair_of_columns(tmp_path: Path, name: str) -> None:
     def made(columns: int) -> txlog.Table:

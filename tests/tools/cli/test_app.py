@@ -749,6 +749,7 @@ def test_a_query_says_how_to_name_a_table(path: str, capsys: pytest.CaptureFixtu
     assert run(["sql", "SELECT * FROM nope", option, value.replace("TABLE", path)]) == 0
 
 
+@pytest.mark.slow
 def test_a_report_names_commands(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     place = tmp_path / "t"

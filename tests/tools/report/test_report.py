@@ -43,6 +43,7 @@ def table(tmp_path: Path) -> txlog.Table:
     return table
 
 
+@pytest.mark.slow
 def test_the_facts_are_those_of_the_table(table: txlog.Table) -> None:
     facts = report(table).facts
     assert (facts.version, facts.files, facts.rows, facts.deleted) == (3, 4, 103, 10)
@@ -151,6 +152,7 @@ def test_partitions_of_mapped_columns_have_their_values(tmp_path: Path) -> None:
     assert found == {"part=a": 2, "part=b": 1}
 
 
+@pytest.mark.slow
 def test_statistics_of_many_files_are_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -446,6 +446,7 @@ def told(commit: Any) -> tuple[Any, ...]:
     return (commit.commit_id, commit.message, commit.tags, dict(commit.statistics))
 
 
+@pytest.mark.slow
 @OVER_TWO
 def test_commits_and_training_sets(sets: Any, catalog: Datasets, tmp_path: Path) -> None:
     made = sets.create(
