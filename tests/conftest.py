@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Two processes share out the slow tests of `spark`, a file to either, and have a session each.
     """
-    for item in combinations(items):
+    for item in left_out(items):
         item.add_marker(pytest.mark.exhaustive)
     tests: dict[Path, int] = {}  # How many there are that the run has, and one for the file.
     are_slow = config.getoption("markexpr").startswith("slow")
@@ -93,10 +94,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(group))
 
 
-def combinations(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Return cases of slow tests that combine nothing but values that occur in other cases, too.
+def left_out(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases of slow tests that only the exhaustive tests have.
 
-    The cases that are left have each value of each `parametrize`, of several or of one alone.
+    Of a test with several `parametrize`, they are the combinations of values that all occur in
+    other cases, too. `slow(cases=n)` leaves n cases, which are spread evenly.
     """
     cases: dict[str, dict[pytest.Item, set[tuple[int, ...]]]] = {}
     for item in items:
@@ -104,14 +106,32 @@ def combinations(items: Iterable[pytest.Item]) -> list[pytest.Item]:
         if hasattr(item, "callspec") and "slow" in names and "exhaustive" not in names:
             test = item.nodeid.split("[")[0]
             cases.setdefault(test, {})[item] = values_of(item, item.callspec.params)
-    left_out: list[pytest.Item] = []
+    found: list[pytest.Item] = []
     for values in cases.values():
-        missing = set[tuple[int, ...]]().union(*values.values())
-        while missing:
-            best = max(values, key=lambda case: len(values[case] & missing))
-            missing -= values.pop(best)
-        left_out += values
-    return left_out
+        kept = covering(values)
+        mark = next(iter(values)).get_closest_marker("slow")
+        wanted = min(mark.kwargs.get("cases", len(kept)) if mark else len(kept), len(kept))
+        kept = [kept[number * len(kept) // wanted] for number in range(wanted)]
+        found += values.keys() - {*kept}
+    return found
+
+
+def covering(values: Mapping[pytest.Item, set[tuple[int, ...]]]) -> list[pytest.Item]:
+    """Return cases that have each value that any case has, each value about equally often."""
+    if all(len(some) == 1 for some in values.values()):
+        return list(values)
+    missing = set[tuple[int, ...]]().union(*values.values())
+    used = Counter[tuple[int, ...]]()
+    left = dict(values)
+    while missing:
+        gains = {
+            case: (len(some & missing), -sum(used[value] for value in some))
+            for case, some in left.items()
+        }
+        best = max(gains, key=gains.__getitem__)
+        used.update(left[best])
+        missing -= left.pop(best)
+    return [case for case in values if case not in left]
 
 
 def values_of(item: pytest.Item, values: Mapping[str, object]) -> set[tuple[int, ...]]:

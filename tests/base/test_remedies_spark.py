@@ -274,7 +274,7 @@ def test_each_remedy_with_a_call_has_a_case() -> None:
     assert not CASES.keys() & ELSEWHERE.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=6)
 @pytest.mark.spark
 @pytest.mark.parametrize("key", CASES)
 def test_a_remedy_can_be_followed(spark: "SparkSession", key: str, tmp_path: Path) -> None:

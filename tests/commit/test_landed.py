@@ -478,14 +478,14 @@ def names_in(store: MemoryStore) -> set[str]:
     return {info.name for info in store.list_tree("_delta_log")}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=24)
 @pytest.mark.spec("CON-19")
 @pytest.mark.parametrize(("name", "what"), SAME)
 def test_no_commit_that_the_table_lacks_is_acknowledged(name: str, what: str) -> None:
     check_before(name, what)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=24)
 @pytest.mark.spec("CON-19")
 @pytest.mark.parametrize(("name", "what"), DIAGONAL)
 def test_no_commit_that_others_went_on_from_is_denied(name: str, what: str) -> None:

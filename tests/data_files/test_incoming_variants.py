@@ -139,7 +139,7 @@ def test_they_may_be_nested(tmp_path: Path) -> None:
         table.append(pa.table({"l": torn}))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.spark
 def test_spark_reads_nested_ones(spark: Any, tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path, NESTED)

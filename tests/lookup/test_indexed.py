@@ -332,7 +332,7 @@ ORDERED: dict[str, pa.Array] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.usefixtures("always_used")
 @pytest.mark.spec("LKP-14")
 @pytest.mark.parametrize("kind", ORDERED)

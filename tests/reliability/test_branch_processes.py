@@ -110,7 +110,7 @@ def run(tmp_path: Path, rounds: int, *, kills: bool) -> tuple[int, int]:
     return len(told), history.count("PUBLISH BRANCH")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.spec("BRA-15", "BRA-16", "GUA-4")
 @pytest.mark.parametrize("kills", [False, True])
 def test_no_acknowledged_row_of_a_branch_is_lost(tmp_path: Path, kills: bool) -> None:

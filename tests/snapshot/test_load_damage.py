@@ -227,7 +227,7 @@ def wholesale(data: bytes) -> Iterator[tuple[str, bytes | None]]:
     yield "scramble", data[: len(data) // 3] + bytes(64) + data[len(data) // 3 + 64 :]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=3)
 @pytest.mark.spec("REC-10")
 @pytest.mark.parametrize("name", FORMS)
 def test_damage_to_logs_of_other_writers(name: str) -> None:

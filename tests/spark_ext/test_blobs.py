@@ -93,7 +93,7 @@ DOORS: dict[str, tuple[Callable[[Any, str], object], Rows]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("door", DOORS)
 def test_each_door_keeps_the_bytes(door: str, spark: Any, table: txlog.Table) -> None:
     run, expected = DOORS[door]

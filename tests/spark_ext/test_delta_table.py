@@ -85,7 +85,7 @@ TEXTS: list[tuple[str, Callable[[Row], bool]]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(("text", "goes"), TEXTS, ids=[text for text, _ in TEXTS])
 def test_text_deletes_what_it_says(
     table: DeltaTable, text: str, goes: Callable[[Row], bool]

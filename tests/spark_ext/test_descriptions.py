@@ -40,7 +40,7 @@ def rows(frame: "DataFrame") -> tuple[list[str], list[tuple[Any, ...]]]:
     return frame.columns, [tuple(row) for row in frame.collect()]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize(
     "text",
     [

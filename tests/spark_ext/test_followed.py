@@ -324,7 +324,7 @@ def wins(table: txlog.Table) -> None:
         changes.update({"p": "'won'"}, "id = 2")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=4)
 @pytest.mark.spec("CON-30", "SPK-27")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_reads_the_rows_on_which_it_decides(

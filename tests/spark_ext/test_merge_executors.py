@@ -211,8 +211,9 @@ def test_each_field_has_a_case_and_each_executor_knows_it_or_refuses_it() -> Non
     assert known - SPARK.fields == {"error_on_type_mismatch"} | of_appends
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=19)
 @pytest.mark.spec("SPK-24", "SPK-26")
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("work", "source"),
     [
@@ -222,21 +223,19 @@ def test_each_field_has_a_case_and_each_executor_knows_it_or_refuses_it() -> Non
     ],
 )
 def test_each_field_does_what_the_core_does(
-    spark: "SparkSession", made: Callable[[], str], work: Work, source: pa.Table
+    spark: "SparkSession", made: Callable[[], str], work: Work, source: pa.Table, way: str
 ) -> None:
     expected = done(work, txlog.Table(made()), source)
-    for way in WAYS:
-        rows = other_types(source) if way == "other types" else source
-        frame = spark.createDataFrame(rows)
-        spark.conf.set(LOCAL_ROWS, "0" if way == "large" else "10000")
-        try:
-            found = done(work, spark_ext.table(spark, made()), frame)
-        finally:
-            spark.conf.unset(LOCAL_ROWS)
-        if found != expected and work in [one for one, _ in CASES["error_on_type_mismatch"]]:
-            assert found == (UnsupportedFeatureError, 0)  # Refused, before anything is written.
-        else:
-            assert found == expected, way
+    frame = spark.createDataFrame(other_types(source) if way == "other types" else source)
+    spark.conf.set(LOCAL_ROWS, "0" if way == "large" else "10000")
+    try:
+        found = done(work, spark_ext.table(spark, made()), frame)
+    finally:
+        spark.conf.unset(LOCAL_ROWS)
+    if found != expected and work in [one for one, _ in CASES["error_on_type_mismatch"]]:
+        assert found == (UnsupportedFeatureError, 0)  # Refused, before anything is written.
+    else:
+        assert found == expected
 
 
 @st.composite

@@ -102,7 +102,7 @@ QUICK: Any = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.spec("CON-32", "SPK-28")
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(20), **QUICK)
@@ -248,7 +248,7 @@ def test_a_row_of_which_spark_cannot_compute_a_value_goes_to_the_quarantine(
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.spec("SPK-28")
 @pytest.mark.parametrize(
     "values",

@@ -137,7 +137,7 @@ def outcome(run: Callable[[], Any]) -> str:
     return "done"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=8)
 @pytest.mark.spec("CON-30")
 @pytest.mark.parametrize(
     ("reading", "when", "writing"),

@@ -127,7 +127,7 @@ def in_order(values: Iterable[Any]) -> list[str]:
     return sorted(json.dumps(value, sort_keys=True) for value in values)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=9)
 @pytest.mark.spec("SPK-1")
 @pytest.mark.parametrize("case", telling(), ids=lambda case: case.name)
 def test_three_ways_to_read_give_the_same_rows(spark: SparkSession, case: Case) -> None:

@@ -201,7 +201,7 @@ REASONS: dict[
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=5)
 @pytest.mark.spec("SPK-1")
 @pytest.mark.parametrize("reason", REASONS)
 def test_for_each_reason_the_rows_are_those_of_a_scan(

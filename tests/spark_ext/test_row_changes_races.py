@@ -95,7 +95,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[set[str] | None]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.spec("CON-29", "SPK-27")
 @pytest.mark.parametrize("added", ADDED)
 @pytest.mark.parametrize("verb", VERBS)
@@ -153,7 +153,7 @@ UNSETTLED: dict[str, Verb] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("verb", UNSETTLED)
 def test_what_changes_between_attempts_is_decided_again(
     spark: SparkSession, tmp_path: Path, looked: list[set[str] | None], verb: str
@@ -172,7 +172,7 @@ def test_what_changes_between_attempts_is_decided_again(
     assert looked == [None, None]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("verb", ["update", "delete", "merge"])
 def test_beside_real_writers_each_row_is_changed_once(
     spark: SparkSession, tmp_path: Path, verb: str
@@ -240,7 +240,7 @@ ON_ITSELF = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.spec("SPK-27")
 @pytest.mark.parametrize("winner", ["append", "update"])
 @pytest.mark.parametrize("verb", ON_ITSELF)

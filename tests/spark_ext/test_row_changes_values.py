@@ -167,7 +167,7 @@ def test_changes_of_rows_with_null_structs_whose_fields_must_not_be_null(
     assert before.select(["id", "st", "l"]).sort_by("id").to_pylist() == rows
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_merge_of_more_clauses_than_a_byte_has_numbers(
     spark: SparkSession, tmp_path: Path
 ) -> None:

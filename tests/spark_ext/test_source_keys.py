@@ -119,7 +119,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> "list[tuple[int, str]]":
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.spec("SPK-21")
 @pytest.mark.parametrize("key", ["long", "short", "text", "day", "at", "local", "cost"])
 def test_files_without_a_key_are_not_read(
@@ -216,7 +216,7 @@ BY_COLUMNS: dict[str, Any] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.spec("SPK-21")
 @pytest.mark.parametrize("alias", [None, "t"])
 @pytest.mark.parametrize("how", BY_COLUMNS)

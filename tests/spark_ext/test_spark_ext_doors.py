@@ -138,7 +138,7 @@ def done(door: Door, spark: SparkSession, uri: str, rows: DataFrame) -> Any:
     return repr(found_rows)  # In which NaN equals NaN, and -0.0 is not 0.0.
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=7)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("doors", [APPENDS, INSERTS, UPDATES], ids=["append", "insert", "update"])
 def test_all_doors_store_the_same_rows_or_raise_the_same_class(

@@ -183,7 +183,7 @@ def stop_before(table: txlog.Table) -> None:
     (log / "_last_checkpoint").unlink(missing_ok=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.spec("CON-33")
 @pytest.mark.parametrize("app_id", [None, "job"])
 def test_a_stream_keeps_each_row_once(

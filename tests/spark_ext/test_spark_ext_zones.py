@@ -108,7 +108,7 @@ def _view(spark: "SparkSession", place: str, where: str) -> "DataFrame":
     return spark.table("zoned")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=3)
 @pytest.mark.spec("SPK-10")
 @pytest.mark.parametrize(
     ("name", "zone"),

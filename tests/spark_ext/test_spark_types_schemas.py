@@ -67,7 +67,7 @@ def table(spark: "SparkSession", tmp_path: Path) -> DeltaTable:
     return table
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("deleted", [False, True])
 def test_one_schema_and_one_answer(spark: "SparkSession", table: DeltaTable, deleted: bool) -> None:
     uri = table.table.uri

@@ -66,7 +66,7 @@ def data_files(catalog: Catalog) -> set[str]:
     return {str(one) for one in folder.rglob("*.parquet") if "_delta_log" not in str(one)}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.spec("SPK-40")
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("local_rows", ["0", "10000"])
@@ -173,7 +173,7 @@ def test_a_batch_of_a_stream_is_committed_once(
         assert state(catalog, name) == {1: 10, 2: 20, 5: 50, 6: 60, 7: 70}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.spec("STR-40")
 @pytest.mark.parametrize("quarantined", [False, True])
 def test_a_stream_writes_into_a_managed_table(

@@ -88,7 +88,7 @@ def pair(spark: "SparkSession", tmp_path: Path) -> Iterator[Callable[[str], tupl
 FULL = "map('k', struct(1, struct(2, 3)))"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=10)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "text",

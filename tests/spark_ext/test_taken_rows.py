@@ -179,7 +179,7 @@ def test_random_merges_do_the_same_both_ways(
     assert core.get("rows") == found["take"].get("rows")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.spec("SPK-29", "SPK-27")
 @pytest.mark.parametrize("names", [["one"], ["one", "insert"]], ids=len)
 @pytest.mark.parametrize("form", FORMS[2:4], ids=str)
@@ -216,7 +216,7 @@ def scanned_columns(frame: Any, schema: StructType) -> set[str]:
     return {names[name] for name in read if name in names}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.spec("SPK-29")
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_spark_reads_only_the_columns_that_clauses_name(

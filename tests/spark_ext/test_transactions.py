@@ -78,7 +78,7 @@ def in_batch(spark: "SparkSession") -> Iterator[Callable[[str | None], None]]:
         spark.conf.unset(name)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=4)
 @pytest.mark.spec("STR-45", "STR-49")
 @pytest.mark.parametrize("door", DOORS)
 def test_settings_of_the_session_count_once_and_a_new_checkpoint_is_refused(

@@ -54,7 +54,7 @@ def by_stream(spark: SparkSession, uri: str, rows: DataFrame) -> None:
     query.start(uri).awaitTermination()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("give", [by_frame, by_write, by_merge, by_sql_merge, by_alter, by_stream])
 def test_it_gets_the_type_of_the_first_values(
     spark: SparkSession, tmp_path: Path, give: Any

@@ -89,7 +89,7 @@ def offered(remedy: str) -> list[str]:
     return [] if found is None else (found[1] or found[2]).split(", ")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=9)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_remedy_offers_names_that_are_taken(tmp_path: Path, door: str) -> None:
     call, number = DOORS[door], 0

@@ -103,7 +103,7 @@ def publish(table: txlog.Table, name: str, main: Side, side: Side, changes: int)
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.spec("BRA-20", "BRA-25", "BRA-26", "BRA-32")
 @pytest.mark.parametrize("kind", PROPERTIES)
 @settings(max_examples=examples(200), deadline=None)

@@ -239,7 +239,7 @@ def follow(way: str, uri: str, copy: Path, finding: doctor.Finding) -> None:
         eval(f"table.{call}", {"table": table})
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=10)
 @pytest.mark.spec("REC-11")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("code", sorted(CASES.keys() - ELSEWHERE.keys()))

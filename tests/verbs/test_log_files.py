@@ -174,7 +174,7 @@ def test_a_compaction_of_versions_that_were_cleaned_up_names_the_first_that_is_t
         table.maintenance.compact_log(5, 7)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=26)
 @pytest.mark.spec("MNT-40")
 # Only through its catalog could the table of the last one be given the property.
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def rows_of(table: txlog.Table) -> list[Any]:
     return sorted(table.to_arrow().to_pylist(), key=repr)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.spec("CON-32")
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(40))

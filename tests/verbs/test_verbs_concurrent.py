@@ -520,7 +520,7 @@ def run_pairs(base: Base, tmp_path: Path, first: str, others: Iterable[str]) -> 
 MAIN = tuple(n for n in OPERATIONS if n not in ("append m", "add m from b", "drop b"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=10)
 @pytest.mark.spec("CON-11", "CON-2", "CON-17")
 @pytest.mark.parametrize("first", MAIN)
 @pytest.mark.parametrize("base", ["lance"], indirect=True)

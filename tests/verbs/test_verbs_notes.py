@@ -17,7 +17,7 @@ from txlog.store.memory import MemoryStore
 ROWS = pa.table({"x": [1]})
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=30)
 @pytest.mark.parametrize("name", CASES)
 def test_the_facts_of_a_commit_win_over_what_its_caller_notes(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -37,7 +37,7 @@ def bars() -> list[Bar]:
     return Bar.made
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=30)
 @pytest.mark.parametrize("name", CASES)
 def test_each_bar_of_a_verb_has_a_total_and_reaches_it(name: str, bars: list[Bar]) -> None:
     case = CASES[name]
