@@ -10,6 +10,7 @@ from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -553,3 +554,39 @@ def test_a_damaged_index_makes_it_slower_and_warns(tmp_path: Path) -> None:
         assert opened.to_arrow(where="k = 7")["v"].to_pylist() == ["7"]
     with pytest.warns(txlog.TxlogWarning, match="cannot be used"):
         assert txlog.Table(table.uri).delete("k = 7").metrics["numDeletedRows"] == 1
+
+
+@pytest.mark.usefixtures("always_used")
+@pytest.mark.spec("LKP-16")
+def test_an_index_that_is_far_behind_is_told_once(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", numbers(*range(0, 100, 2)))
+    table.indexes.create("k", name="by_k")
+    for start in (1, 201, 301):
+        deltalake.write_deltalake(table.uri, numbers(*range(start, start + 100)), mode="append")
+    sizes = txlog.Table(table.uri).files(["size_bytes"])["size_bytes"].to_pylist()
+    verbs: list[Any] = [
+        lambda opened: opened.to_arrow(where="k = 7"),
+        lambda opened: opened.lookup([7]),
+        lambda opened: opened.delete("k = 7 AND v = '50'"),
+        lambda opened: opened.upsert(numbers(8), on="k"),
+        lambda opened: txlog.sql("SELECT * FROM t WHERE k = 7", {"t": opened}),
+    ]
+    for verb in verbs:
+        opened = txlog.Table(table.uri)
+        with moved({"txlog.lookup.indexes:_FAR_BEHIND": sum(sizes) + 1}):
+            verb(opened)  # So few bytes are worth no warning.
+        opened = txlog.Table(table.uri)
+        with moved({"txlog.lookup.indexes:_FAR_BEHIND": 1}):
+            with pytest.warns(txlog.TxlogWarning, match="by_k does not cover") as told:
+                verb(opened)
+            assert len(told) == 1
+            assert "indexes.build('by_k') covers them" in str(told[0].message)
+            for again in verbs:
+                again(opened)
+    (finding,) = [one for one in txlog.Table(table.uri).doctor() if one.code == "index-behind"]
+    assert (finding.count, finding.severity) == (3, "advice")
+    assert f"{sum(sizes[1:4]):,} bytes" in finding.cost
+    table.refresh().indexes.build()
+    with moved({"txlog.lookup.indexes:_FAR_BEHIND": 1}):
+        for verb in verbs:
+            verb(txlog.Table(table.uri))

@@ -857,6 +857,15 @@ class AgainstAFilter(RuleBasedStateMachine):
                 data[self.draw.randrange(len(data))] ^= 1 << self.draw.randrange(8)
                 path.write_bytes(data)
 
+    @rule()
+    def examine(self) -> None:
+        """A doctor counts the files that the index does not cover."""
+        (info,) = self.table.indexes.list().values()
+        behind = [one for one in self.table.doctor(0) if one.code == "index-behind"]
+        assert [one.count for one in behind] == (
+            [info.files - info.files_covered] if info.files > info.files_covered else []
+        )
+
     def require_filter(self, version: int) -> None:
         keys, held = [0, 7, 3, 7, None, 15, 99], self.versions[version]
         opened = txlog.Table(self.root, version=version)

@@ -366,7 +366,7 @@ def test_repairs_give_up_what_is_lost_and_nothing_else(
 
 
 def test_every_check_is_listed() -> None:
-    assert len(CHECKS) == len(set(CHECKS)) == 11
+    assert len(CHECKS) == len(set(CHECKS)) == 12
 
 
 def test_a_partition_that_is_larger_than_most(

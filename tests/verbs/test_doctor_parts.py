@@ -72,6 +72,7 @@ def test_findings_are_those_of_all_files_at_once(
     source.append(data(1000))
     table = source.clone(root / "t", shallow=True) if draw.draw(st.booleans()) else source
     checkpoint = draw.draw(st.integers(0, appends))
+    indexed = draw.draw(st.integers(0, 2 * appends))
     for number in range(appends):
         table.append(data(number * 7))
         if draw.draw(st.booleans()):
@@ -79,6 +80,8 @@ def test_findings_are_those_of_all_files_at_once(
             table = txlog.Table(table.uri)
         if draw.draw(st.booleans()):
             table.delete(f"id = {number * 7 + draw.draw(st.integers(0, 3))}")
+        if number == indexed:
+            table.indexes.create("id", build=draw.draw(st.booleans()))
         if number == checkpoint:
             table.maintenance.checkpoint()
     folder = Path(table.uri)

@@ -87,6 +87,14 @@ def disordered(path: Path) -> txlog.Table:
     return table
 
 
+def half_indexed(path: Path) -> txlog.Table:
+    """Return a table whose index has no part for files that were there before it."""
+    table = table_at(path)
+    table.indexes.create("id", name="by_id", build=False)
+    table.append(rows(100))
+    return table
+
+
 def grown(path: Path) -> txlog.Table:
     table = table_at(path, **{"delta.checkpointInterval": "20"})
     for number in range(110):
@@ -157,6 +165,7 @@ CASES: dict[str, tuple[Callable[[Path], txlog.Table], Damage]] = {
     "orphans": (plain, stray),
     "small-files": (grown, none),
     "out-of-order": (disordered, none),
+    "index-behind": (half_indexed, none),
     "deleted-rows": (plain, lambda table: table.delete("id < 5")),
     "skew": (skewed, none),
     "statistics-missing": (plain, silence),
@@ -199,7 +208,7 @@ def test_each_finding_has_a_case() -> None:
 
 
 CALL = re.compile(
-    r"(?:(?:maintenance|optimize|alter)\.)?[a-z_]+\((?:[^()'\"]|'[^']*'|\"[^\"]*\")*\)"
+    r"(?:(?:maintenance|optimize|alter|indexes)\.)?[a-z_]+\((?:[^()'\"]|'[^']*'|\"[^\"]*\")*\)"
 )
 
 

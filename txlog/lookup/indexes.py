@@ -48,6 +48,7 @@ _WHOLE_BYTES: Threshold = 16 << 20
 _FAR_GAP: Threshold = 1 << 20  # Blocks with at most this gap are one request to a remote store.
 _HELD_BYTES: Threshold = 512 << 20  # The size of the blocks that a table keeps after a search.
 _KEY_BLOCKS = 4  # About as many blocks are read for one key.
+_FAR_BEHIND: Threshold = 64 << 20  # So many bytes of files without an index are worth a warning.
 _State = Literal["read", "gone", "failed"]
 Parts = list[tuple[Fragment, Numbers]]
 """Fragments, and the positions of rows in each."""
@@ -281,6 +282,7 @@ class SegmentCache:
         # How many segments of an index there were when they were listed, and own writes since.
         self.counted: dict[str, int] = {}
         self._table: str | None = None  # The id of the table, when it was last used.
+        self._told: set[str] = set()  # The indexes of which it was said that they are far behind.
 
     def coverage(
         self,
@@ -318,14 +320,36 @@ class SegmentCache:
         kept = [one for one in known if one is not None and one.name not in without]
         found = cover(fragments, kept, columns, types, table)
         if found.uncovered and indexes:
+            answers: list[bool] = []
+
+            def may(unread: int) -> bool:
+                answers.append(may_read(unread))
+                return answers[-1]
+
             segments = [
                 one
                 for name in indexes
-                for one in self.segments(store, name, may_read, keys)
+                for one in self.segments(store, name, may, keys)
                 if one.name not in without
             ]
             found = cover(fragments, segments, columns, types, table)
+            if all(answers) and not without:  # Otherwise there are segments that are not used.
+                self._tell_far_behind(indexes[0], found)
         return found
+
+    def _tell_far_behind(self, index: str, found: Coverage) -> None:
+        """Warn once of an index that covers less than half of the bytes. Rule: LKP-16."""
+        if index in self._told or not found.uncovered:
+            return
+        sizes = [sum(file.size for file in one.files) for one in found.fragments]
+        size = sum(sizes[place] for place in found.uncovered)
+        if size < _FAR_BEHIND or 2 * size < sum(sizes):
+            return
+        self._told.add(index)
+        _warn(
+            f"the index {index} does not cover {len(found.uncovered):,} of {len(sizes):,} files "
+            f"({size:,} bytes), which are read without it; indexes.build({index!r}) covers them"
+        )
 
     def search(
         self,

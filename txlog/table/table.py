@@ -531,10 +531,11 @@ class Table(Handle, RowVerbs):
 
         It looks for gaps and damage in the log, wrong checkpoints and checksums, missing or
         truncated data, deletion and sidecar files, statistics that contradict the files, unneeded
-        files, small files, skew, unused features, and timestamps out of order. All commits are read
-        and the table's folder is listed; nothing is written. If the table was opened with an engine
-        such as `SparkEngine`, and has very many files, its workers read the checkpoint; they list
-        the folder of a large table in an object store, and open the sample.
+        files, small files, skew, files that an index does not cover, unused features, and
+        timestamps out of order. All commits are read and the table's folder is listed; nothing is
+        written. If the table was opened with an engine such as `SparkEngine`, and has very many
+        files, its workers read the checkpoint; they list the folder of a large table in an object
+        store, and open the sample.
 
         Parameters
         ----------

@@ -36,19 +36,23 @@ from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.checkpoint.read import Source
 from txlog.commit.context import Context
 from txlog.data_files.sort_order import SORT_BY, files_in_order, sort_columns
-from txlog.fragments.fragment import fragments_of
+from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.packs import packs_of
-from txlog.fragments.rows import FEATURE, FIELDS_TAG, deleted_counts, fragment_rows
+from txlog.fragments.rows import FEATURE, FIELDS_TAG, FragmentRows, deleted_counts, fragment_rows
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys, decode_path
 from txlog.log.segment import complete_checkpoints, incomplete_checkpoints, rebuildable
+from txlog.lookup.indexed import logical_columns
+from txlog.lookup.keys import can_be_key
 from txlog.protocol.access import needed_features
+from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.reconcile.text_index import TextIndex
 from txlog.scan.deletions import deletion_place
 from txlog.scan.files import as_fragments, partition_sums
 from txlog.scan.lazy_plan import plans_apart
+from txlog.scan.read_plan import choose_columns
 from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot.checksum import LiveNumbers, verify_checksum
 from txlog.snapshot.commits import read_whole
@@ -69,6 +73,7 @@ from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import locate
 from txlog.store.places import names_below
 from txlog.verbs.expire import made_of
+from txlog.verbs.indexes import IndexFiles
 from txlog.verbs.statistics import file_fault
 from txlog.verbs.vacuum import VacuumRequest, vacuum
 
@@ -84,6 +89,7 @@ _SHOWN = 3
 _NOT_LISTED = r"(^|/)[_.]|^/|^[A-Za-z][A-Za-z0-9+.\-]*:"
 _PATHS = Wanted(("path",))
 _TAGS = Wanted(("tags",))
+_SIZES = Wanted(("size",))
 _BUT_STATISTICS = Wanted([name for name in FILE_ROWS.names if name != "stats"], bounds_of=())
 
 _IDENTIFYING = ("is_add", "path", "deletion_vector", "dv_id", "tags")
@@ -822,6 +828,60 @@ def _layout(case: _Case) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def _indexes(case: _Case) -> Iterator[Finding]:
+    snapshot = case.snapshot
+    for name, definition in index_definitions(snapshot.metadata.configuration).items():
+        names = logical_columns(snapshot, definition)
+        if names is None or not all(map(can_be_key, choose_columns(snapshot.schema, names))):
+            continue
+        segments = case.context.lookups.cache().segments
+        found = _Behind.of(case, IndexFiles(case.context, snapshot, definition, segments))
+        if found.files:
+            yield Finding(
+                "index-behind", "advice", found.path, found.files,
+                f"the index {name} does not cover {found.files} of "
+                f"{int(np.count_nonzero(~case.facts.is_column))} files",
+                f"Look-ups, reads and changes by its keys read {found.bytes:,} bytes without it",
+                f"indexes.build({name!r}) covers them",
+            )  # fmt: skip
+
+
+@dataclass
+class _Behind:
+    """Files that an index does not cover."""
+
+    path: str | None = None  # Of the first one.
+    files: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, case: _Case, index: IndexFiles) -> _Behind:
+        """Return the files of a table; only with column files all of them are in memory."""
+        if not case.facts.is_column.any():
+            return case.files.fold(_SIZES, partial(cls._among, index.uncovered_files()))
+        left = index.uncovered(_fragments(case)[1])
+        size = sum(file.size for fragment in left for file in fragment.files)
+        return cls(left[0].path if left else None, len(left), size)
+
+    @classmethod
+    def _among(cls, uncovered: Callable[[pa.Table], pa.Array], batches: Batches) -> _Behind:
+        found = cls()
+        for batch in batches:
+            rows = batch.filter(uncovered(batch))
+            if rows.num_rows:
+                found.path = found.path or rows["path"][0].as_py()
+                found.files += rows.num_rows
+                found.bytes += pc.sum(rows["size"]).as_py() or 0
+        return found
+
+
+def _fragments(case: _Case) -> tuple[FragmentRows, list[Fragment]]:
+    """Return all fragments, as rows and as objects."""
+    files = case.files.loaded or load_files(case.store, case.snapshot)
+    found = fragment_rows(files.live, listed=case.snapshot.supports(FEATURE))
+    return found, fragments_of(found, physical_rows(found))
+
+
 def _out_of_order(case: _Case) -> int:
     """Return the number of files that overlap in the first column by which rows are sorted."""
     snapshot = case.snapshot
@@ -829,10 +889,7 @@ def _out_of_order(case: _Case) -> int:
     if not names:
         return 0
     # Whether files overlap depends on the bounds of all of them.
-    files = case.files.loaded or load_files(case.store, snapshot)
-    found = fragment_rows(files.live, listed=snapshot.supports(FEATURE))
-    fragments = fragments_of(found, physical_rows(found))
-    ordered = files_in_order(snapshot, found, fragments, names[0])
+    ordered = files_in_order(snapshot, *_fragments(case), names[0])
     return sum(is_over for files in ordered for _, is_over in files)
 
 
@@ -945,5 +1002,5 @@ def _listed(items: Iterable[object]) -> str:
 
 CHECKS: tuple[Check, ...] = (
     _gaps, _damaged, _length, _checksum, _times, _missing, _sizes, _orphans, _layout,
-    _statistics, _features,
+    _indexes, _statistics, _features,
 )  # fmt: skip

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow as pa
+
 from txlog.actions.table import Metadata
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -19,7 +23,7 @@ from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.indexed import logical_columns
-from txlog.lookup.indexes import SegmentCache, cover, covering_file
+from txlog.lookup.indexes import Coverage, SegmentCache, cover, covering_file
 from txlog.lookup.keys import key_type, require_key_columns
 from txlog.lookup.runs import RunBuilder
 from txlog.lookup.segments import (
@@ -302,20 +306,55 @@ class IndexFiles:
         """Return the description of the index."""
         segments = self.segments()
         names = logical_columns(self.snapshot, self.definition)
-        plan = self._plan(names or ())
-        types = [key_type(column) for column in choose_columns(self.snapshot.schema, names or ())]
-        found = cover(plan.fragments, segments, self.definition.columns, types, self._table)
+        fragments = self._plan(names or ()).fragments
+        found = self._coverage(fragments, segments)
         return IndexInfo(
             self.definition.name,
             names or self.definition.columns,
-            len(plan.fragments),
-            len(plan.fragments) - len(found.uncovered),
+            len(fragments),
+            len(fragments) - len(found.uncovered),
             len(segments),
             len(found.runs),
             sum(one.keys for one in segments),
             sum(one.size for one in segments),
             tuple(sorted({live.run.form for live in found.runs})),
         )
+
+    def _coverage(self, fragments: Sequence[Fragment], segments: Sequence[Segment]) -> Coverage:
+        return cover(fragments, segments, self.definition.columns, self._types, self._table)
+
+    @property
+    def _types(self) -> tuple[str, ...]:
+        """The types of the key columns that the table has."""
+        names = logical_columns(self.snapshot, self.definition) or ()
+        return tuple(map(key_type, choose_columns(self.snapshot.schema, names)))
+
+    def uncovered(self, fragments: Sequence[Fragment]) -> list[Fragment]:
+        """Return those of some fragments that no run covers."""
+        found = self._coverage(fragments, self.segments())
+        return [fragments[place] for place in found.uncovered]
+
+    def uncovered_files(self) -> Callable[[pa.Table], pa.Array]:
+        """Return a function that says of which live files no run has the keys, by path and size.
+
+        It takes `FILE_ROWS` of fragments without column files, with `path` and `size`.
+        """
+        files = [
+            file
+            for segment in self.segments()
+            if segment.columns == self.definition.columns and segment.types == self._types
+            for covered in segment.runs
+            for file in covered.files
+            if segment.knows(file, self._table) and len({*file.paths}) == 1
+        ]
+        paths = arrow_array([file.paths[0] for file in files], pa.string())
+        sizes = arrow_array([file.sizes[0] for file in files], pa.int64())
+
+        def uncovered(rows: pa.Table) -> pa.Array:
+            at = pc.index_in(flat(rows["path"]), value_set=paths)
+            return pc.fill_null(pc.not_equal(sizes.take(at), flat(rows["size"])), True)
+
+        return uncovered
 
     def _plan(self, names: Sequence[str]) -> ScanPlan:
         files = load_files(self.context.store, self.snapshot)
@@ -332,7 +371,7 @@ class IndexFiles:
         types = [key_type(column) for column in columns]
         fragments = plan.fragments
         if not rebuild:
-            found = cover(fragments, before, self.definition.columns, types, self._table)
+            found = self._coverage(fragments, before)
             fragments = tuple(fragments[place] for place in found.uncovered)
         build = partial(
             read_run, self.context.store, plan.reading, columns,
