@@ -96,6 +96,13 @@ def test_staged_commits_count_as_far_as_the_catalog_names_them(table: Path) -> N
     assert by_time.version == 4
 
 
+def test_sql_reads_other_versions_by_the_catalog_too(table: Path) -> None:
+    pytest.importorskip("duckdb")
+    opened = txlog.Table(table, catalog_commits=CatalogCommits(4, [staged(3), staged(4)]))
+    query = "SELECT a FROM t VERSION AS OF 3 ORDER BY a"
+    assert txlog.sql(query, {"t": opened})["a"].to_pylist() == [1, 2, 3]
+
+
 def test_what_was_published_above_the_ratified_version_is_ignored(table: Path) -> None:
     assert values(txlog.Table(table, catalog_commits=CatalogCommits(1))) == [1]
     with pytest.raises(NotFoundError):

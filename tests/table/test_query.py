@@ -77,6 +77,23 @@ def test_tables_below_a_root_and_variables(
     assert txlog.sql(moment, engine=engine).to_pylist() == [{"n": 3}]
 
 
+NO_CONSTANTS = (
+    *("VERSION AS OF 1 + 1", "VERSION AS OF -1", "VERSION AS OF 1.5", "VERSION AS OF x"),
+    *("VERSION AS OF TRUE", "VERSION AS OF NULL", "VERSION AS OF $1", "VERSION FROM 0 TO 1"),
+    *("VERSION AS OF CAST('1' AS INT)", "TIMESTAMP AS OF '2026-11-02' - INTERVAL 1 DAY"),
+    *("TIMESTAMP AS OF now()", "TIMESTAMP AS OF 1", "@v1", "@v1 AS f"),
+    *("VERSION AS OF '1'", "TIMESTAMP AS OF 'noon'", "TIMESTAMP AS OF DATE '1'"),
+)
+
+
+def test_a_version_that_is_no_valid_constant_is_refused(flights: txlog.Table, engine: Any) -> None:
+    for moment in NO_CONSTANTS:
+        for given in ({}, {"raw.flights": flights}):
+            with pytest.raises(txlog.InvalidInputError) as caught:
+                txlog.sql(f"SELECT * FROM raw.flights {moment}", given, engine=engine)
+            assert caught.value.argument == "query", moment
+
+
 def made_text(made_ms: int) -> str:
     from datetime import UTC, datetime
 

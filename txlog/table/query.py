@@ -16,6 +16,7 @@ from txlog.base.errors import (
     InvalidTypeError,
     NotFoundError,
     UnsupportedFeatureError,
+    in_callers_words,
     require_flags,
 )
 from txlog.table.key_joins import narrow
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?P<measured>ANALYZE\b)?", re.IGNORECASE)
 _AS_IT_IS = "read by the engine, which gives its filters to the table"
+_MOMENTS = "Write VERSION AS OF 3, VERSION AS OF 'pin', or TIMESTAMP AS OF '2026-11-01'"
 _SCHEMES = ("/", "\\", "~", ".")
 
 
+@in_callers_words
 def sql(
     query: str,
     tables: Mapping[str, Any] | None = None,
@@ -251,9 +254,8 @@ def _relation(
     parts = [part.name for part in reference.parts]
     moment = _moment(reference)
     value = tables.get(".".join(parts))
-    if isinstance(value, Table) and moment:
-        value = Table(value.uri, storage_options=value._context.store.options, **moment)
     if isinstance(value, Table):
+        value = value.at(**moment) if moment else value
         return value.to_pyarrow_dataset(use_index=use_index)
     if _is_data(value):
         if moment:
@@ -288,18 +290,36 @@ def _relation(
 
 def _moment(reference: exp.Table) -> dict[str, Any]:
     """Return the version or the timestamp of a reference, as arguments of `Table`."""
-    version = reference.args.get("version")
+    from sqlglot import exp
+
+    version, alias = reference.args.get("version"), reference.args.get("alias")
+    if alias is not None and isinstance(alias.this, exp.Placeholder):  # As duckdb's SQL has it.
+        raise InvalidInputError(
+            argument="query",
+            reason=f"@{alias.name} behind {reference.name} is not a version here",
+            remedy=_MOMENTS,
+        )
     if version is None:
         return {}
-    value = version.expression
-    if value is None or version.args.get("kind") != "AS OF" or not value.this:
-        raise InvalidInputError(
-            argument="query", reason="VERSION AS OF or TIMESTAMP AS OF was expected"
-        )
-    text = value.name
-    if version.name.upper() == "TIMESTAMP":
-        return {"timestamp": text}
-    return {"version": text if value.is_string else int(text)}
+    is_time = version.name.upper() == "TIMESTAMP"
+    value = version.expression.unnest() if version.expression is not None else None
+    if (
+        is_time
+        and isinstance(value, exp.Cast)
+        and value.to.is_type("date", "timestamp", "timestamptz")
+    ):
+        value = value.this  # TIMESTAMP '…'
+    if version.args.get("kind") == "AS OF" and isinstance(value, exp.Literal):
+        if is_time and value.is_string:
+            return {"timestamp": value.name}
+        if not is_time and (value.is_string or value.name.isdecimal()):
+            return {"version": value.name if value.is_string else int(value.name)}
+    text = version.sql(dialect="duckdb").removeprefix("FOR ")
+    raise InvalidInputError(
+        argument="query",
+        reason=f"{text} does not name a version by a constant",
+        remedy=_MOMENTS,
+    )
 
 
 def _by_duckdb(text: str, relations: Mapping[str, Any]) -> pa.Table:
