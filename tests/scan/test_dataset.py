@@ -1,5 +1,6 @@
 """`Table.to_pyarrow_dataset`: pyarrow, duckdb and polars see the rows of a scan, and skip files."""
 
+import copy
 import pickle
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -177,6 +178,8 @@ def test_views_of_a_dataset(tables: dict[str, txlog.Table], tmp_path: Path) -> N
     doubled = dataset.to_table(columns={"m": pc.field("n") * 2}, filter=pc.field("n") < 5)
     assert sorted(doubled["m"].to_pylist()) == [0, 2, 4, 8]
     assert dataset.to_table(columns={"m": pc.field(0)}).num_rows == 96
+    for same in (pickle.loads(pickle.dumps(some)), copy.copy(some)):
+        assert same.count_rows() == same.head(100).num_rows == 18
     again = pickle.loads(pickle.dumps(dataset))
     assert sorted(again.to_table()["n"].to_pylist()) == sorted(table.to_arrow()["n"].to_pylist())
     narrow = dataset.replace_schema(pa.schema([("n", pa.float64())]))

@@ -88,9 +88,9 @@ NO_CONSTANTS = (
 
 def test_a_version_that_is_no_valid_constant_is_refused(flights: txlog.Table, engine: Any) -> None:
     for moment in NO_CONSTANTS:
-        for given in ({}, {"raw.flights": flights}):
+        for tables in ({}, {"raw.flights": flights}):
             with pytest.raises(txlog.InvalidInputError) as caught:
-                txlog.sql(f"SELECT * FROM raw.flights {moment}", given, engine=engine)
+                txlog.sql(f"SELECT * FROM raw.flights {moment}", tables, engine=engine)
             assert caught.value.argument == "query", moment
 
 

@@ -14,6 +14,7 @@ from datetime import date, datetime
 from functools import reduce
 from itertools import groupby
 from operator import and_
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -300,15 +301,22 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     """
 
     def __init__(
-        self, fragments: Sequence[Any], schema: pa.Schema, files: Any, home: Any, held: Held
+        self,
+        fragments: Sequence[Any],
+        schema: pa.Schema,
+        files: Any,
+        home: Any,
+        held: Held,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(fragments, schema, files, home)
+        self._scan_options = dict(options)  # Of all scanners: the filter of a view.
         self._parts = (fragments, files, home)
         self._held = held
 
     def __reduce__(self) -> tuple[Any, ...]:
         fragments, files, home = self._parts
-        return TableDataset, (fragments, self.schema, files, home, self._held)
+        return TableDataset, (fragments, self.schema, files, home, self._held, self._scan_options)
 
     @property
     def files(self) -> list[str]:
@@ -390,10 +398,8 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         begin, size, left = 0, 1, num_rows
         found: list[pa.Table] = []
         while not found or (left > 0 and begin < len(fragments)):
-            some = TableDataset(
-                fragments[begin : begin + size], self.schema, files, home, self._held
-            )
-            some._scan_options = dict(self._scan_options)
+            part = fragments[begin : begin + size]
+            some = TableDataset(part, self.schema, files, home, self._held, self._scan_options)
             found.append(some.scanner(**options).head(left))
             left -= found[-1].num_rows
             begin, size = begin + size, 2 * size
@@ -466,9 +472,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def _with(self, schema: pa.Schema, options: Mapping[str, Any]) -> TableDataset:
         fragments, files, home = self._parts
-        made = TableDataset(fragments, schema, files, home, self._held)
-        made._scan_options = dict(options)
-        return made
+        return TableDataset(fragments, schema, files, home, self._held, options)
 
     def sort_by(self, sorting: Any, **options: Any) -> Any:
         """Return the rows, sorted, as a dataset in memory."""
