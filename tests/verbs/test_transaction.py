@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,21 @@ def test_an_error_in_the_block_leaves_nothing(tmp_path: Path) -> None:
         fail()
     assert files_of(table) == before
     assert txlog.Table(table.uri).version == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_change_behind_the_block_is_refused(tmp_path: Path, fails: bool) -> None:
+    """Nothing would commit it, and its files would stay."""
+    table = make(tmp_path / "t", "rewritten")
+    with suppress(ZeroDivisionError), table.transaction() as tx:
+        merger = tx.merge(rows(99), on="x").when_not_matched_insert_all()
+        if fails:
+            raise ZeroDivisionError
+    before = files_of(table)
+    for change in (lambda: tx.append(rows(99)), lambda: tx.delete("true"), merger.execute):
+        with pytest.raises(InvalidInputError, match="block of the transaction has ended"):
+            change()
+    assert files_of(table) == before
 
 
 def test_an_error_of_a_change_leaves_nothing(tmp_path: Path) -> None:

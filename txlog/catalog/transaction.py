@@ -15,7 +15,7 @@ from txlog.base.errors import (
 )
 from txlog.catalog.moment import CatalogSnapshot
 from txlog.catalog.statements import run_statement
-from txlog.commit.app_versions import AnyAppVersion, AppVersion
+from txlog.commit.app_versions import AppVersion
 from txlog.commit.context import Context
 from txlog.commit.group import Companions, Member, Terms, commit_group
 from txlog.commit.intent import Reads, UserMetadata, united
@@ -27,7 +27,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.catalog_database import CatalogDatabase, TableRow
 from txlog.table.seam import context_of, settle, table_at
 from txlog.table.table import Table
-from txlog.table.transaction import TableTransaction
+from txlog.table.transaction import TableTransaction, block_has_ended
 from txlog.verbs.managed import managed_kind
 from txlog.verbs.settle import settle as settled
 from txlog.verbs.transaction import Transaction
@@ -131,7 +131,7 @@ class CatalogTransaction:
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise _ended()
+            raise block_has_ended()
 
     def _give_up(self, error: BaseException) -> None:
         """Delete what was written for the changes, after an error in the block."""
@@ -185,12 +185,6 @@ class CatalogTransaction:
             settled(context, one)
 
 
-def _ended() -> InvalidInputError:
-    return InvalidInputError(
-        reason="the block of the transaction has ended", remedy="Begin another transaction"
-    )
-
-
 def _united(context: Context, base: Snapshot, operations: Sequence[Operation]) -> Operation:
     """Return one operation that does what several do, one after the other."""
     united = Transaction(context, base)
@@ -213,14 +207,6 @@ class TransactionTable(TableTransaction):
         self.base = table.snapshot
         self.opened = table
         self.reads = Reads()
-        self.is_closed = False
-
-    def _run(
-        self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
-    ) -> Outcome:
-        if self.is_closed:
-            raise _ended()
-        return super()._run(operation, txn, user_metadata)
 
     def __repr__(self) -> str:
         return f"<txlog.TransactionTable {self.name}: {self.operation!r}>"

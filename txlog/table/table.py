@@ -1396,6 +1396,8 @@ class Table(Handle, RowVerbs):
         except BaseException as error:
             clean_after(error, changes.operation.discard)
             raise
+        finally:
+            changes.is_closed = True
         changes.outcome = self._finish(
             execute(
                 changes.operation,

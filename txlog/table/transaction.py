@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from txlog.verbs.merge.clauses import Clause, MergeRequest
 
 
+def block_has_ended() -> InvalidInputError:
+    """Return the error for a change behind the block of its transaction: nothing commits it."""
+    return InvalidInputError(
+        reason="the block of the transaction has ended", remedy="Begin another transaction"
+    )
+
+
 class TableTransaction(RowVerbs):
     """Changes of a table that become one version when their `with` block ends.
 
@@ -46,6 +53,7 @@ class TableTransaction(RowVerbs):
         self._context = context
         self.operation = Transaction(context, base)
         self._is_recorded = is_recorded
+        self.is_closed = False  # After its block.
 
     def __repr__(self) -> str:
         return f"<txlog.TableTransaction: {self.operation!r}>"
@@ -58,6 +66,7 @@ class TableTransaction(RowVerbs):
         return self.operation.state
 
     def _frames_of(self, data: Any) -> Frames | None:
+        self._require_open()
         # The memory of this process is no place for other workers.
         is_shared = not isinstance(self._context.store, MemoryStore)
         return frames_of(data) if is_shared else None
@@ -70,6 +79,10 @@ class TableTransaction(RowVerbs):
 
     def _named(self) -> AnyAppVersion | None:
         return self.operation.next_part_of(self._txn)
+
+    def _require_open(self) -> None:
+        if self.is_closed:
+            raise block_has_ended()
 
     def _merge(
         self,
@@ -93,6 +106,7 @@ class TableTransaction(RowVerbs):
         self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
     ) -> Outcome:
         """Add an operation to the transaction."""
+        self._require_open()
         for argument, value in (("txn", txn), ("user_metadata", user_metadata)):
             if value is not None:
                 raise InvalidInputError(
