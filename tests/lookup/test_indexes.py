@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from txlog.lookup.indexes import SegmentCache
 from txlog.lookup.segments import CoveredFile, CoveredRun, encode_segment, parse_segment
 from txlog.protocol.properties import IndexDefinition
 from txlog.schema.types import PrimitiveType, StructField
+from txlog.store.base import ObjectInfo
 from txlog.store.memory import MemoryStore
 from txlog.testing import FaultyStore, open_table
 
@@ -526,30 +527,62 @@ def test_damaged_segments_are_passed_over(tmp_path: Path, damage: Callable[[Path
     assert txlog.Table(tmp_path).indexes.list()["k"].files_covered == 1
 
 
+# Tables of a few rows use their index.
+ALWAYS_USED = {
+    "txlog.lookup.indexed:_LEAST_BYTES": 0,
+    "txlog.lookup.indexed:_LEAST_SHARE": 1,
+    "txlog.lookup.indexed:_MOST_TIMES": 1 << 20,
+}
+
+
 class _FailsOnce(FaultyStore):
-    """A store that reads each segment at the second attempt."""
+    """A store that lists, or reads, segments at the second attempt."""
+
+    failing = "read"
 
     def read(self, path: str) -> bytes:
         with self._call("read", path):
-            if path.endswith(".idx") and self.calls.count(("read", path)) == 1:
-                raise txlog.StoreError(operation="read", path=path, reason="reset")
+            if path.endswith(".idx"):
+                self._fail_once("read", path)
             return self.inner.read(path)
+
+    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
+        with self._call("list_after", folder):
+            if folder.startswith("_txlog_index"):
+                self._fail_once("list_after", folder)
+            return self.inner.list_after(folder, name)
+
+    def _fail_once(self, operation: str, path: str) -> None:
+        if operation == self.failing and self.calls.count((operation, path)) == 1:
+            raise txlog.StoreError(operation=operation, path=path, reason="reset")
 
 
 @pytest.mark.spec("LKP-11")
-def test_what_could_not_be_read_is_tried_again() -> None:
-    """An error of the store is no damage."""
-    store = MemoryStore("memory://passing")
+@pytest.mark.parametrize("failing", ["read", "list_after"])
+@pytest.mark.parametrize("first", ["a look-up", "a scan"])
+def test_what_could_not_be_read_is_tried_again(failing: str, first: str) -> None:
+    """An error of the store is no damage, and no reason to read without the index from now on."""
+    store = MemoryStore(f"memory://passing-{failing}-{first}")
     txlog.Table.create(store.root, SCHEMA)
     table = open_table(store)
     table.append(rows(5, 1, 3))
     table.indexes.create("k")
-    (name,) = [info.name for info in store.list_after("_txlog_index/k", "")]
-    opened = open_table(_FailsOnce(store))
-    with pytest.warns(txlog.TxlogWarning, match=f"{name} of an index could not be read"):
-        assert opened.lookup([3])["v"].to_pylist() == ["v3"]
-    assert opened.indexes.list()["k"].files_covered == 1
-    assert opened.lookup([3])["v"].to_pylist() == ["v3"]
+    fails = _FailsOnce(store)
+    fails.failing = failing
+    opened = open_table(fails)
+
+    def found() -> list[Any]:
+        if first == "a look-up":
+            return opened.lookup([3])["v"].to_pylist()
+        return opened.to_arrow(where="k = 3")["v"].to_pylist()
+
+    with moved(ALWAYS_USED):
+        with pytest.warns(txlog.TxlogWarning, match=r"could not be read|cannot be listed"):
+            assert found() == ["v3"]
+        assert found() == ["v3"]
+        told = opened.scan(where="k = 3").explain().index
+    assert told is not None
+    assert "1 rows may match in 1 files" in told
 
 
 def test_segments_are_kept_while_others_are_asked() -> None:
@@ -680,14 +713,6 @@ def test_any_text_is_a_definition_or_refused() -> None:
             assert 0 <= definition.bits <= 32
             kept += 1
     assert 0 < kept < 1_500
-
-
-# Tables of a few rows use their index.
-ALWAYS_USED = {
-    "txlog.lookup.indexed:_LEAST_BYTES": 0,
-    "txlog.lookup.indexed:_LEAST_SHARE": 1,
-    "txlog.lookup.indexed:_MOST_TIMES": 1 << 20,
-}
 
 
 class AgainstAFilter(RuleBasedStateMachine):

@@ -314,7 +314,8 @@ class _Search:
                 keys=count,
                 without=without,
             )
-            if self.fragments is not None and all(answers) and not without:
+            is_final = all(answers) and not without and not coverage.is_passing
+            if self.fragments is not None and is_final:
                 self.coverages[self.physical] = coverage
             return coverage
 

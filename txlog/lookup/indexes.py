@@ -94,6 +94,8 @@ class Coverage:
     runs: tuple[LiveRun, ...]
     uncovered: tuple[int, ...]
     segments: frozenset[str] = frozenset()  # The paths of segments that cover a fragment.
+    # Whether the store failed when segments were read: the next attempt may find more of them.
+    is_passing: bool = False
 
     @cached_property
     def paths(self) -> pa.Array:
@@ -281,6 +283,7 @@ class SegmentCache:
         self._tails: dict[tuple[str, int], tuple[Segment, CoveredFile]] = {}
         # How many segments of an index there were when they were listed, and own writes since.
         self.counted: dict[str, int] = {}
+        self._failing: set[str] = set()  # Indexes with segments that could not be read.
         self._table: str | None = None  # The id of the table, when it was last used.
         self._told: set[str] = set()  # The indexes of which it was said that they are far behind.
 
@@ -333,7 +336,9 @@ class SegmentCache:
                 if one.name not in without
             ]
             found = cover(fragments, segments, columns, types, table)
-            if all(answers) and not without:  # Otherwise there are segments that are not used.
+            found = replace(found, is_passing=not self._failing.isdisjoint(indexes))
+            # Otherwise there are segments that are not used.
+            if all(answers) and not without and not found.is_passing:
                 self._tell_far_behind(indexes[0], found)
         return found
 
@@ -438,11 +443,13 @@ class SegmentCache:
             return self._segments(store, index, may_read, keys)
         except (TxlogError, OSError) as error:
             _warn(f"the segments of the index {index} cannot be listed: {error}")
+            self._failing.add(index)
             return []
 
     def _segments(
         self, store: Store, index: str, may_read: Callable[[int], bool], keys: int | None
     ) -> list[Segment]:
+        self._failing.discard(index)
         for attempt in (1, 2):
             listed = list_segments(store, index)
             self.counted[index] = len(listed)
@@ -457,6 +464,8 @@ class SegmentCache:
                 gone = gone or state == "gone"
                 if state == "read":
                     self._keep(path, segment)
+                elif state == "failed":
+                    self._failing.add(index)
             if not gone or attempt == 2:
                 break
         paths = {path for path, _ in listed}

@@ -199,7 +199,7 @@ class Lookup:
     def _coverage(self, plan: ScanPlan, without: Collection[str]) -> Coverage:
         """Return the coverage of the version by the runs of an index over the key columns.
 
-        It is kept unless segments are left out: the next search may find others.
+        It is kept unless segments are left out or fail: the next search may find others.
         """
         columns = tuple(
             column.name_in_files(plan.reading.form.mapping_mode) for column in self.key_columns
@@ -219,7 +219,7 @@ class Lookup:
                 self.table_id,
                 without=without,
             )
-            if not without:
+            if not without and not coverage.is_passing:
                 self.coverages[columns] = coverage
         return coverage
 
