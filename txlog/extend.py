@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from txlog.actions.file import Add, Cdc, Remove
     from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
     from txlog.actions.told import told_pairs, told_text
+    from txlog.base.effects import rehearsing
     from txlog.commit.app_versions import require_app_version
     from txlog.commit.context import Context
     from txlog.commit.intent import Intent, Reads
     from txlog.commit.loop import wait_after
-    from txlog.commit.operation import Operation, Outcome, rehearsing
+    from txlog.commit.operation import Operation, Outcome
     from txlog.data_files.incoming import as_reader
     from txlog.data_files.modes import SchemaMode
     from txlog.data_files.row_files import RowFile, UnitedRows, is_litter, row_files, united_rows
@@ -250,7 +251,7 @@ _HOMES = {
     "plan_fragments": "scan.plan",
     "read_commits": "table.seam",
     "read_fragment": "scan.read",
-    "rehearsing": "commit.operation",
+    "rehearsing": "base.effects",
     "removed_files": "table.seam",
     "require_app_version": "commit.app_versions",
     "require_pages": "parquet.page",

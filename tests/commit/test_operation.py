@@ -12,6 +12,7 @@ import pytest
 import txlog
 from tests.verb_calls import Built
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.base.effects import rehearsing
 from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -23,7 +24,7 @@ from txlog.base.errors import (
 )
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.operation import Operation, execute, rehearsing
+from txlog.commit.operation import Operation, execute
 from txlog.data_files.options import as_schema
 from txlog.expressions.sql import as_expression
 from txlog.snapshot.snapshot import Snapshot

@@ -13,6 +13,7 @@ import txlog
 from tests.data_files.test_column_updates import by
 from tests.stream.test_stream import fresh
 from tests.verbs.test_branches import branched, commits, left, made, opened, xs
+from txlog.base.effects import rehearsing
 from txlog.base.errors import (
     CommitConflictError,
     DuplicateKeyError,
@@ -21,7 +22,7 @@ from txlog.base.errors import (
 )
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.operation import Operation, execute, rehearsing
+from txlog.commit.operation import Operation, execute
 from txlog.extend import context_of
 from txlog.snapshot.branches import PAGE_BRANCHES, Branch, Registry, registry_of
 from txlog.snapshot.load import load_snapshot

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.base.effects import Effects
+from txlog.base.effects import Effects, rehearsing
 from txlog.base.errors import CommitConflictError, InvalidInputError, NotFoundError
 from txlog.commit.context import Context
-from txlog.commit.operation import rehearsing
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.time_travel import snapshot_at, version_at, version_from, version_until
 from txlog.store.base import ObjectInfo, Put, Store

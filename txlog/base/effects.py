@@ -1,9 +1,15 @@
-"""Clock, ids, randomness and sleep. Only these and the store reach outside the process."""
+"""Clock, ids, randomness and sleep. Only these and the store reach outside the process.
+
+Also whether changes are only tried.
+"""
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -35,3 +41,24 @@ class Effects:
 
 
 REAL = Effects()
+
+_rehearsing: ContextVar[bool] = ContextVar("txlog.rehearsing", default=False)
+
+
+@contextmanager
+def rehearsing(asked: bool = True) -> Iterator[None]:
+    """Let operations be tried without a commit; the files that they write are deleted.
+
+    Nothing else is deleted, moved or dropped: a vacuum and the like only say what they would do.
+    Methods that commit nothing and delete nothing, such as that for checkpoints, do their work.
+    """
+    token = _rehearsing.set(asked)
+    try:
+        yield
+    finally:
+        _rehearsing.reset(token)
+
+
+def is_rehearsing() -> bool:
+    """Return whether operations are tried without a commit. Threads of engines do not know it."""
+    return _rehearsing.get()

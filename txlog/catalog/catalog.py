@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import pyarrow as pa
 
-from txlog.base.effects import REAL
+from txlog.base.effects import REAL, is_rehearsing
 from txlog.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -37,7 +37,6 @@ from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import execute as execute_on
-from txlog.commit.operation import is_rehearsing
 from txlog.log.names import LOG_FOLDER, commit_name, log_path
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import clones_of
@@ -284,6 +283,8 @@ class Catalog:
             user_metadata=user_metadata,
             storage_options=self._options,
         )
+        if is_rehearsing():
+            return table
         try:
             return self._take(name, table, managed, is_own=True)
         except AlreadyExistsError:  # Another process took the name meanwhile, or the place.
@@ -312,7 +313,8 @@ class Catalog:
         self._require_free(name)
         _require_managed(managed)
         # A table of this catalog that was lost from its database has its feature still.
-        return self._take(name, Table(uri, storage_options=self._options), managed, is_own=False)
+        table = Table(uri, storage_options=self._options)
+        return table if is_rehearsing() else self._take(name, table, managed, is_own=False)
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a table another name. Its files stay where they are.
@@ -327,14 +329,17 @@ class Catalog:
         other = self._database.table(new_name)
         if other is not None and other.table_id != row.table_id:
             raise _exists(new_name)
-        self._database.change(row.table_id, name=new_name)
+        if not is_rehearsing():
+            self._database.change(row.table_id, name=new_name)
 
     def drop(self, name: str) -> None:
         """Drop a table: its name is free, and managed tables take no commits any more.
 
         Files stay until `purge`. Before that, `undrop` brings the table back.
         """
-        self._database.drop(self._row(name).table_id)
+        row = self._row(name)
+        if not is_rehearsing():
+            self._database.drop(row.table_id)
 
     def dropped(self) -> pa.Table:
         """Return the dropped tables, as `tables` does, with `dropped` in place of `created`."""
@@ -362,6 +367,8 @@ class Catalog:
             )
         row = max(rows, key=lambda row: row.dropped_ms or 0)
         self._require_free(new_name or name)
+        if is_rehearsing():
+            return self._open_dropped(row, None)
         self._database.change(row.table_id, name=new_name or name, dropped_ms=None)
         return self.table(new_name or name)
 
@@ -401,7 +408,7 @@ class Catalog:
         before = max(REAL.now_ms(), self._database.last_moment().at_ms) - retention_ms
         rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
         names = [row.name for row in rows]
-        if dry_run:
+        if dry_run or is_rehearsing():
             return names
         failed: list[TxlogError] = []
         for row in rows:

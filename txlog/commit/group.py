@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from txlog.actions.table import Participant, TransactionGroup
-from txlog.base.effects import REAL
+from txlog.base.effects import REAL, is_rehearsing
 from txlog.base.errors import (
     CommitConflictError,
     DuplicateKeyError,
@@ -47,8 +47,8 @@ from txlog.commit.operation import (
     discarding,
     execute,
     intent_of,
-    is_rehearsing,
     landed,
+    rehearsed_outcome,
     require_table_writable,
     require_user_metadata,
 )
@@ -226,7 +226,7 @@ def commit_group(
         stack.enter_context(resource_errors())
         require_user_metadata(terms.user_metadata)
         if is_rehearsing():
-            return _rehearsed(members)
+            return _rehearsed(members, terms)
         committed = _until_ratified(members, companions, terms)
     companions.finish(committed)
     done = []
@@ -243,15 +243,25 @@ def commit_group(
     return None if committed is None else done
 
 
-def _rehearsed(members: Sequence[Member]) -> list[Done]:
-    """Ask the operations for their intents, and commit nothing."""
+def _rehearsed(members: Sequence[Member], terms: Terms) -> list[Done]:
+    """Commit nothing, and return what a commit would return."""
+    own = {member.table_id for member in members}
+    for member in members:
+        _decide(member, terms, own)
     done = []
     for member in members:
-        intent = intent_of(member.operation, member.snapshot)
-        metrics = {} if intent is None else intent.metrics
-        outcome = Outcome(member.operation.name, None, metrics, rehearsed=intent is not None)
-        tidied(member.operation.discard)
+        if member.intent is None:
+            metrics = member.operation.side_metrics()
+            outcome = Outcome(member.operation.name, None, metrics)
+        else:
+            effects = member.context.effects
+            attempt = _attempt(member, None, effects.uuid(), effects.now_ms(), terms, own)
+            assert attempt is not None  # Without winners, duplicate keys are an error.
+            outcome = rehearsed_outcome(member.intent, member.snapshot, attempt.after)
         done.append(Done(outcome, member.snapshot))
+    for member in members:
+        tidied(member.operation.discard)
+        tidied(partial(_discard_offered, member))
     return done
 
 

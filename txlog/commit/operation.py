@@ -12,13 +12,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
 
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -50,7 +50,15 @@ from txlog.commit.intent import (
     contradiction,
 )
 from txlog.commit.judge import Verdict
-from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, prepare, wait_by_turns
+from txlog.commit.loop import (
+    DEADLINE_S,
+    Committed,
+    Redo,
+    changed_features,
+    commit,
+    prepare,
+    wait_by_turns,
+)
 from txlog.protocol.access import require_writable
 from txlog.protocol.properties import UNIQUE_PREFIX
 from txlog.snapshot.branches import sealed_by
@@ -214,27 +222,6 @@ class Operation(ABC):
         """Clean up after the commit: delete written files that were not committed."""
 
 
-_rehearsing: ContextVar[bool] = ContextVar("txlog.rehearsing", default=False)
-
-
-@contextmanager
-def rehearsing(asked: bool = True) -> Iterator[None]:
-    """Let `execute` try operations without a commit; the files that they write are deleted.
-
-    Nothing else is deleted: a vacuum and the like only say what they would delete.
-    """
-    token = _rehearsing.set(asked)
-    try:
-        yield
-    finally:
-        _rehearsing.reset(token)
-
-
-def is_rehearsing() -> bool:
-    """Return whether operations are tried without a commit."""
-    return _rehearsing.get()
-
-
 def _name_of(operation: Operation) -> str:
     """Return an operation's name; raises `InvalidInputError` if it has none."""
     name = getattr(operation, "name", None)
@@ -300,16 +287,6 @@ def intent_of(operation: Operation, base: Snapshot | None) -> Intent | None:
     return intent
 
 
-def _without_indexes(base: Snapshot) -> Snapshot:
-    """Return a snapshot whose files get no parts of indexes, which `discard` would not delete."""
-    kept = {
-        name: value
-        for name, value in base.metadata.configuration.items()
-        if not name.startswith("txlog.index.")
-    }
-    return replace(base, metadata=base.metadata.model_copy(update={"configuration": kept}))
-
-
 def execute(
     operation: Operation,
     context: Context,
@@ -370,8 +347,9 @@ def execute(
             require_table_writable(snapshot, removes_rows=operation.removes_rows)
             result = skip_recorded(snapshot, txn, operation.name)
             base = operation.base(snapshot) if result is None else None
-        if result is None and _rehearsing.get():
-            result = _rehearsed(operation, base, snapshot)
+        if result is None and is_rehearsing():
+            attempts = _Attempts(operation, txn, user_metadata)
+            result = attempts.rehearsed(base, snapshot)
         elif result is None:
             result = _Attempts(operation, txn, user_metadata).until_done(base, looked_s)
         if isinstance(result, Done):
@@ -391,32 +369,25 @@ def landed(operation: Operation, result: Committed) -> Done:
     """
     intent, version = result.intent, result.snapshot.version
     tidied(partial(operation.landed, intent), f"version {version} is committed, but ")
-    outcome = Outcome(
-        intent.operation,
-        version,
-        intent.metrics,
-        features_added=tuple(sorted(result.features_added)),
-        features_dropped=tuple(sorted(result.features_dropped)),
-    )
+    outcome = _outcome(intent, version, result.features_added, result.features_dropped)
     return Done(outcome, result.snapshot)
 
 
-def _rehearsed(operation: Operation, base: Snapshot | None, snapshot: Snapshot | None) -> Done:
-    """Ask an operation for its intent, commit nothing, and return what a commit would return.
+def rehearsed_outcome(intent: Intent, base: Snapshot | None, after: Snapshot) -> Outcome:
+    """Return the outcome of a commit that was not made."""
+    return replace(_outcome(intent, None, *changed_features(base, after)), rehearsed=True)
 
-    `snapshot` is the table's version. Without one there is no table yet, and the result has the
-    snapshot of the table that the commit would create.
-    """
-    intent = intent_of(operation, None if base is None else _without_indexes(base))
-    metrics = {**({} if intent is None else intent.metrics), **operation.side_metrics()}
-    if intent is not None:
-        after = planned(operation.context, intent, base)
-        _Attempts(operation, None, None).check(base, intent, after, [])
-    outcome = Outcome(operation.name, None, metrics, rehearsed=intent is not None)
-    if snapshot is None:
-        assert intent is not None  # `creation` returns one.
-        snapshot = after
-    return Done(outcome, snapshot)
+
+def _outcome(
+    intent: Intent, version: int | None, added: frozenset[str], dropped: frozenset[str]
+) -> Outcome:
+    return Outcome(
+        intent.operation,
+        version,
+        intent.metrics,
+        features_added=tuple(sorted(added)),
+        features_dropped=tuple(sorted(dropped)),
+    )
 
 
 def planned(context: Context, intent: Intent, before: Snapshot | None = None) -> Snapshot:
@@ -498,6 +469,22 @@ class _Attempts:
                     reason="commits of other writers continued to conflict with this one",
                     remedy="Try again when the other writers are done, or change other rows",
                 )
+
+    def rehearsed(self, base: Snapshot | None, snapshot: Snapshot | None) -> Done:
+        """Commit nothing, and return what a commit would return.
+
+        `snapshot` is the table's version. Without one there is no table yet, and the result has the
+        snapshot of the table that the commit would create.
+        """
+        operation = self.operation
+        intent = self._intent(base)
+        if intent is None:
+            assert snapshot is not None  # Else `creation` returns an intent.
+            return Done(Outcome(operation.name, None, operation.side_metrics()), snapshot)
+        after = planned(operation.context, intent, base)
+        self.check(base, intent, after, [])
+        outcome = rehearsed_outcome(intent, base, after)
+        return Done(outcome, after if snapshot is None else snapshot)
 
     def _with_companions(self, base: Snapshot | None) -> Done | None:
         """Commit what must be committed to other tables before the last intent.

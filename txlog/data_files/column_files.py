@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import orjson
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from txlog.actions.file import Add, Remove
 from txlog.actions.stats_text import StatsText
 from txlog.base.arrow import arrow_array, pc
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import DataFileError, LogCorruptError
 from txlog.commit.context import Context
 from txlog.data_files.column_values import ColumnValues
@@ -42,6 +43,7 @@ class ColumnWriter:
     rules: tuple[Constraint, ...] = ()
     # The name of the files' column of the versions of rows, if they get the commit's version.
     version_column: str | None = None
+    is_indexed: bool = field(default_factory=lambda: not is_rehearsing())  # As in `FileLayout`.
 
     def write(self, fragment: Fragment) -> Add | None:
         """Write the column file of a fragment and return its `add`, or None if it has no rows.
@@ -65,6 +67,7 @@ class ColumnWriter:
             ONE_FILE,
             mapping_mode=self.plan.form.mapping_mode,
             sorts=False,
+            is_indexed=self.is_indexed,
         )
         batches = self._batches(fragment)
         names = self.values.names_in_files(self.plan.form.mapping_mode)

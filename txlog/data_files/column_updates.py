@@ -115,7 +115,7 @@ class ColumnUpdate:
             moved=moved,
             materializes=False,
             sorts=False,
-            is_indexed=not layer,
+            is_indexed=self.write.layout.is_indexed and not layer,
         )
         return written_for(
             self.context, self.read.version, fragment, self._in(layout, batches), layout,

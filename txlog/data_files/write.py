@@ -15,7 +15,7 @@ from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
 from txlog.base.arrow import arrow_array, pc, pq
 from txlog.base.columns import gathered, nulled
-from txlog.base.effects import Effects
+from txlog.base.effects import Effects, is_rehearsing
 from txlog.base.errors import InvalidInputError, tidied
 from txlog.base.threads import cached_property
 from txlog.base.thresholds import Threshold
@@ -91,7 +91,8 @@ class FileLayout:
     writer_properties: WriterProperties = DEFAULT
     materializes: bool = False  # Whether files also have partition columns.
     sorts: bool = True  # Whether rows get the order that the table's property declares.
-    is_indexed: bool = True  # Whether the files have all keys of their rows, for the indexes.
+    # Whether parts of indexes are written: the files have all keys of their rows, and stay.
+    is_indexed: bool = field(default_factory=lambda: not is_rehearsing())
 
     @cached_property
     def codec(self) -> str:

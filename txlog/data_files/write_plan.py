@@ -13,6 +13,7 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.arrow import pc
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from txlog.base.threads import cached_property
 from txlog.commit.context import Context
@@ -205,7 +206,7 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
     if schema is not snapshot.schema:
         mode, protocol = snapshot.mapping_mode, snapshot.protocol
         return plan_write(snapshot.metadata, schema, options, mapping_mode=mode, protocol=protocol)
-    plan = snapshot.memo(_usual_plan)
+    plan = _usual_plan(snapshot) if is_rehearsing() else snapshot.memo(_usual_plan)
     if options == WriteOptions():
         return plan
     layout = replace(

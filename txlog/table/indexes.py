@@ -59,12 +59,13 @@ class TableIndexes(Namespace):
             An index with this name exists over other columns.
         """
         require_flags(build=build)
+        from txlog.base.effects import is_rehearsing
         from txlog.data_files.options import as_names
         from txlog.verbs.indexes import CreateIndex
 
         operation = CreateIndex(as_names(columns, argument="columns"), name)
         outcome = self._table._run(operation, txn, user_metadata)
-        if build and not outcome.skipped:
+        if build and not outcome.skipped and not is_rehearsing():
             self.build(operation.index)
         return outcome
 

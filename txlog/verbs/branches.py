@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -20,7 +21,7 @@ from txlog.base.errors import (
 )
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
-from txlog.commit.operation import Operation, execute, is_rehearsing
+from txlog.commit.operation import Operation, execute
 from txlog.protocol.access import upgraded
 from txlog.snapshot.branches import (
     BRANCHING,

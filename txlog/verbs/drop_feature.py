@@ -19,6 +19,7 @@ from txlog.actions.columns import empty_rows, files_at
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
 from txlog.base.arrow import pc
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -36,7 +37,6 @@ from txlog.commit.operation import (
     Done,
     Outcome,
     execute,
-    is_rehearsing,
     require_user_metadata,
 )
 from txlog.data_files.deletions import adds_of
@@ -171,6 +171,9 @@ def drop_feature(
         latest = _truncate(context, latest, latest.version)
     done = execute(operation, context, latest, txn=txn, user_metadata=user_metadata)
     if not done.outcome and not done.outcome.skipped:
+        if truncate_history and PROTECTION in done.outcome.features_added:  # A rehearsal.
+            second = Outcome(operation.name, None, features_dropped=(PROTECTION,))
+            return replace(done, outcome=_merged(done.outcome, second))
         return done
     try:
         return _finished(context, done, feature, user_metadata, truncates=truncate_history)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from txlog.actions.table import Metadata
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.columns import flat
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -263,7 +264,9 @@ def delete_index(context: Context, name: str) -> None:
 
 
 def delete_segments(context: Context, paths: Iterable[str]) -> None:
-    """Delete segments; a segment that cannot be deleted only takes space."""
+    """Delete segments; a segment that cannot be deleted only takes space. Not in a rehearsal."""
+    if is_rehearsing():
+        return
     try:
         context.store.delete(list(paths))
     except (TxlogError, OSError) as error:
@@ -391,7 +394,7 @@ class IndexFiles:
         return self.cache.sound(self.context.store, segments, keep=keep)
 
     def _write(self, types: Sequence[str], runs: Sequence[CoveredRun]) -> None:
-        if runs:
+        if runs and not is_rehearsing():
             data = encode_segment(self.definition.columns, types, runs, table=self._table)
             path = segment_path(self.definition.name, self.context.effects)
             self.context.store.replace(path, data)  # Whole, or not there.

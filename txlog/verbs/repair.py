@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import pc, table_of_rows
 from txlog.base.columns import flat
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import LogCorruptError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
@@ -152,7 +153,7 @@ def repair(
     require_table_writable(snapshot, removes_rows=lost_files)
     rows = list(_decisions(context, snapshot, lost_files, cause))
     decided = table_of_rows(rows, REPAIRS)
-    if dry_run:
+    if dry_run or is_rehearsing():
         return Repaired(decided, snapshot)
     actions = {row["action"] for row in rows if row["decision"] == "do"}
     wrong = snapshot

@@ -18,6 +18,7 @@ from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.base.arrow import pc
 from txlog.base.columns import flat
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import (
     CommitConflictError,
     DataFileError,
@@ -28,7 +29,7 @@ from txlog.base.errors import (
 from txlog.changes.diff import changed_between
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Operation, is_rehearsing
+from txlog.commit.operation import Operation
 from txlog.data_files.change_files import (
     ChangeType,
     RowsOf,

@@ -11,13 +11,14 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array
+from txlog.base.effects import is_rehearsing
 from txlog.base.errors import NotFoundError
 from txlog.base.moments import duration_ms
 from txlog.base.threads import map_all
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.operation import Operation, is_rehearsing
+from txlog.commit.operation import Operation
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store, is_part_of_file, map_many
 from txlog.verbs.listing import DECISIONS
@@ -99,9 +100,10 @@ def put_back(context: Context) -> pa.Table:
             decision, reason = "restore", "it was in the trash"
             torn += [name] if at_home == "torn" else []
         rows.append((info.name, name, info.size, info.modified_ms, decision, reason))
-    store.delete(torn)
-    back = [row[0] for row in rows if row[4] == "restore"]
-    _in_shares(context, partial(_restored, store), back)
+    if not is_rehearsing():
+        store.delete(torn)
+        back = [row[0] for row in rows if row[4] == "restore"]
+        _in_shares(context, partial(_restored, store), back)
     columns = list(zip(*(row[1:] for row in rows), strict=True)) or [()] * len(DECISIONS)
     return pa.table(
         [arrow_array(list(c), f.type) for c, f in zip(columns, DECISIONS, strict=True)],

@@ -1,0 +1,72 @@
+"""A rehearsal of each verb changes nothing, and says what the verb then does."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import txlog
+from tests.reliability.cases import CASES, Case, clear, context_of, files_below, opened
+from txlog.base.effects import rehearsing
+from txlog.commit.operation import Done, Outcome
+from txlog.store.memory import MemoryStore
+
+# They commit nothing, and what they write tells only what is there anyway.
+_WRITE = {"checkpoint", "generate", "write a checksum", "compact the log"}
+# Their workers write fragments before the operation begins.
+_BY_WORKERS = {"columns by workers", "rewrite by workers", "delete by workers"}
+# Another commit is in the way of these.
+_WITHOUT_INDEX = {"drop a feature and its history", "let out"}
+_QUICK = {"append", "restore", "drop an index", "transaction", "set a default", "put back"}
+
+
+@pytest.fixture
+def store() -> Iterator[MemoryStore]:
+    made = MemoryStore(f"memory://{uuid.uuid4()}")
+    yield made
+    clear(made)
+
+
+def said(case: Case, store: MemoryStore) -> Any:
+    """Return what a verb says that it did or would do, but for sizes and times."""
+    table = None if case.new else opened(store, case.hours)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", txlog.TxlogWarning)
+        found = case.run(context_of(store, case.hours), table)
+    outcome = found.outcome if isinstance(found, Done) else found
+    if not isinstance(outcome, Outcome):
+        return type(found)
+    return (
+        outcome.operation,
+        outcome.rehearsed or outcome.version is not None,
+        {name for name, count in outcome.metrics.items() if count},
+        (outcome.metrics.get("numOutputRows"), outcome.metrics.get("numAddedFiles")),
+        (outcome.features_added, outcome.features_dropped),
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow)
+        for name in CASES
+        if name not in _WRITE
+    ],
+)
+def test_a_rehearsal_says_what_the_verb_does_and_leaves_nothing(
+    store: MemoryStore, name: str
+) -> None:
+    case = CASES[name]
+    case.make(context_of(store))
+    if not case.new and name not in _WITHOUT_INDEX:
+        opened(store).indexes.create("id", name="extra", build=False)
+    before = files_below(store)
+    with rehearsing():
+        would = said(case, store)
+    if name not in _BY_WORKERS:
+        assert files_below(store) == before
+    assert said(case, store) == would
