@@ -26,3 +26,5 @@ def test_the_lines_of_the_page_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
     assert names["made"].statistics == {"numExamples": 1, "numLabels": 1}
     assert (tmp_path / "copy" / "001.csv").read_text() == "hello,greeting\n"
     assert len(names["raw"].commits()) == 3
+    assert [(run.commit_id, run.state) for run in names["runs"]] == [(1, "DONE"), (2, "DONE")]
+    assert names["datasets"].dataset("clean").table().to_arrow()["x"].to_pylist() == [1, 2]
