@@ -496,6 +496,18 @@ def test_only_pages_of_the_rows_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("always_used")
+def test_an_upsert_of_few_keys_reads_few_bytes(tmp_path: Path) -> None:
+    """One row of 20,000 has a key, and a page has 1,000 rows: as with 1,000 keys of 20,000,000."""
+    properties = {"delta.enableDeletionVectors": "true", "txlog.pageRows": "1000"}
+    opened, store, size = opened_with_index(tmp_path / "t", **properties)
+    store.reset()
+    outcome = opened.upsert(numbers(*range(7, 400_000, 20_011)), on="k")
+    assert outcome.metrics["numTargetRowsUpdated"] == 20
+    read = [one.size for one in store.calls if one.kind in ("read", "read_range")]
+    assert 0 < sum(read) < size / 20
+
+
+@pytest.mark.usefixtures("always_used")
 def test_merges_by_other_types_and_nulls(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"k": [None, 2**53, 2**53 + 1, 3], "v": "abcd"}))
     table.indexes.create("k")

@@ -35,6 +35,8 @@ import txlog
 from tests.examples import examples
 from tests.moved import moved
 from txlog.lookup.indexes import SegmentCache
+from txlog.lookup.keys import hashed
+from txlog.lookup.runs import build_run
 from txlog.lookup.segments import CoveredFile, CoveredRun, encode_segment, parse_segment
 from txlog.protocol.properties import IndexDefinition
 from txlog.schema.types import PrimitiveType, StructField
@@ -159,12 +161,13 @@ def test_many_rows_of_small_pages_are_left_to_pyarrow(
 
 def test_odd_keys(tmp_path: Path) -> None:
     """Null ones have no row; empty ones, and those longer than a page, are keys like others."""
-    keys = [None, "", "x" * 5_000, "x" * 5_000 + "y", "b", "", None]
+    large = "x" * 1_000_000
+    keys = [None, "", large, large + "y", "b", "", None]
     data = pa.table({"k": pa.array(keys, pa.string()), "n": list(range(7))})
     table = txlog.write(tmp_path, data, properties={"txlog.pageRows": "2"})
     table.indexes.create("k")
     for opened in (table, txlog.Table(tmp_path)):
-        found = opened.lookup(["x" * 5_000, None, "", "x" * 4_999], columns=["n", "_key"])
+        found = opened.lookup([large, None, "", large[1:]], columns=["n", "_key"])
         assert found.to_pydict() == {"n": [2, 1, 5], "_key": [0, 2, 2]}
         assert opened.lookup_counts(["", None, "b"]).to_pylist() == [2, 0, 1]
 
@@ -645,6 +648,32 @@ def test_a_head_that_names_other_sizes_or_rows_covers_nothing(
     assert opened.lookup([1, 8, 9])["v"].to_pylist() == ["v1", "v9"]
 
 
+@pytest.mark.spec("LKP-4", "LKP-11")
+@pytest.mark.parametrize("beyond", [5, 7])
+def test_a_run_that_names_rows_beyond_the_end_of_its_file(tmp_path: Path, beyond: int) -> None:
+    """It is whole by its checksums, as if another program had written it."""
+    data = rows(5, 1, 3, 2, 9)
+    table = txlog.write(tmp_path, data)
+    table.indexes.create("k")
+    (path,) = segments_of(table)
+    segment = parse_segment(path.read_bytes(), path.name)
+    (covered,) = segment.runs
+    encodings = hashed([StructField("k", PrimitiveType("long"))], data["k"].chunks)
+    order = np.argsort(encodings)
+    run = build_run("hashed", encodings[order], np.array([0, 1, 2, 3, beyond])[order], 5, bits=16)
+    changed = [CoveredRun(run, covered.files)]
+    path.write_bytes(encode_segment(segment.columns, segment.types, changed))
+    verbs: list[Callable[[txlog.Table], Any]] = [
+        lambda opened: opened.lookup([3, 9])["v"].to_pylist(),
+        lambda opened: sorted(opened.to_arrow(where="k IN (3, 9)")["v"].to_pylist()),
+    ]
+    for verb in verbs:
+        with moved(ALWAYS_USED), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            assert verb(txlog.Table(tmp_path)) == ["v3", "v9"]
+        assert any(path.name in str(one.message) for one in said)
+
+
 @pytest.mark.spec("LKP-11")
 def test_swapped_ends_of_files(tmp_path: Path) -> None:
     """An end is that of another file: its length tells, and the file itself is asked."""
@@ -796,6 +825,26 @@ class AgainstAFilter(RuleBasedStateMachine):
         self.table.overwrite(rows(*keys))
         self.took(list(keys))
 
+    @rule(key=st.integers(0, 15), keys=st.lists(st.integers(0, 15), min_size=1, max_size=6))
+    def overwrite_some(self, key: int, keys: list[int]) -> None:
+        before, new = self.now, [max(one, key) for one in keys]
+        self.table.overwrite(rows(*new), where=f"k >= {key}")
+        self.took([one for one in before if one is None or one < key] + new)
+
+    @rule(key=st.integers(0, 15), keys=st.lists(st.integers(0, 15), min_size=1, max_size=6))
+    def transaction(self, key: int, keys: list[int]) -> None:
+        before = self.now
+        with self.table.transaction() as together:
+            together.append(rows(*keys))
+            together.delete(txlog.col("k") == key)
+        self.took([one for one in before + keys if one != key])
+
+    @rule()
+    def z_order(self) -> None:
+        before = self.now
+        self.table.optimize.z_order("k")
+        self.took(before)
+
     @rule()
     def compact(self) -> None:
         before = self.now
@@ -911,6 +960,9 @@ class AgainstAFilter(RuleBasedStateMachine):
             assert sorted(scan.to_arrow()["k"].to_pylist()) == expected, scan.explain()
             assert scan.to_arrow().equals(table.scan(["k"], where, use_index=False).to_arrow())
             assert table.count(where) == len(expected)
+        query = "SELECT k FROM t WHERE k IN (0, 3, 7, 99) ORDER BY k"
+        found = txlog.sql(query, {"t": opened})["k"].to_pylist()
+        assert found == sorted(key for key in held if key in (0, 3, 7, 99))
 
     @invariant()
     def versions_answer_like_a_filter(self) -> None:

@@ -312,6 +312,21 @@ def test_a_lost_answer_alone_needs_no_help(s3: Server) -> None:
 
 
 @pytest.mark.slow
+def test_many_files_are_deleted_by_one_request(running: dict[str, Server]) -> None:
+    if why := missing("moto"):
+        pytest.skip(why)
+    with proxy(running["moto"].url) as server:
+        store = open_store(running["moto"].root(), through(running["moto"], server.url))
+        names = [f"x={number % 3}/a file {number}" for number in range(30)]
+        for name in names:
+            store.write_new(name, b"x")
+        server.requests.clear()
+        store.delete([*names[1:], "absent"])
+        assert [method for method, _ in server.requests] == ["POST"]
+        assert [info.name for info in store.list_tree("")] == names[:1]
+
+
+@pytest.mark.slow
 @pytest.mark.spec("SPK-31")
 def test_a_plan_on_a_store_that_throttles_is_whole_or_an_error(s3: Server) -> None:
     """Workers read the log, as executors of Spark do."""

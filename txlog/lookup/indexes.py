@@ -47,7 +47,7 @@ from txlog.store.ranged import FileRanges, read_concurrently
 _WHOLE_BYTES: Threshold = 16 << 20
 _FAR_GAP: Threshold = 1 << 20  # Blocks with at most this gap are one request to a remote store.
 _HELD_BYTES: Threshold = 512 << 20  # The size of the blocks that a table keeps after a search.
-_KEY_BLOCKS = 4  # About as many blocks are read for one key.
+_KEY_BLOCKS = 5  # About as many blocks are read for one key.
 _FAR_BEHIND: Threshold = 64 << 20  # So many bytes of files without an index are worth a warning.
 _State = Literal["read", "gone", "failed"]
 Parts = list[tuple[Fragment, Numbers]]
@@ -216,11 +216,12 @@ class Finder:
         for live in self._coverage.runs:
             try:
                 rows = self._rows_of(live.run)
+                if len(rows) and rows.max() >= live.starts[-1]:
+                    raise RunError("a run names a row behind the end of its files")
             except (RunError, TxlogError, OSError) as error:
                 raise LostSegmentError(live.segment, error) from error
             if not len(rows):
                 continue
-            rows = rows[rows < live.starts[-1]]
             file = np.searchsorted(live.starts, rows, "right") - 1
             owner = live.owners[file]
             kept = owner >= 0
