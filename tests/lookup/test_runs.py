@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.moved import moved
 from txlog.lookup.bits import ones, pack, packed_words, unpack
 from txlog.lookup.keys import hashed, hashed_numbers, ordered
 from txlog.lookup.runs import (
@@ -165,6 +166,20 @@ def test_the_form_follows_the_rows() -> None:
 def test_hashes_of_numbers_by_either_way() -> None:
     numbers = pa.array([-(2**63), -1, 0, 5, 2**63 - 1])
     assert (hashed_numbers(ordered(K, numbers)) == hashed([K], [numbers])).all()
+
+
+@pytest.mark.spec("LKP-2")
+@settings(max_examples=examples(60))
+@given(values=st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=9))
+def test_hashes_of_texts_by_either_way(values: list[bytes | None]) -> None:
+    """A few texts one by one, and the others eight bytes of each at a time."""
+    array = pa.array([b"x", *values], pa.binary()).slice(1)
+    found = []
+    for few in (0, 2, 1 << 20):
+        with moved({"txlog.lookup.keys:_FEW_TEXTS": few}):
+            hashes = hashed([StructField("b", PrimitiveType("binary"))], [array]).tolist()
+        found.append([one for one, value in zip(hashes, values, strict=True) if value is not None])
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.spec("LKP-2")

@@ -79,7 +79,7 @@ def test_a_segment_comes_back() -> None:
     assert zlib.crc32(data[20:begin]) == int.from_bytes(data[16:20], "little")
     checks = np.frombuffer(data, "<u4", blocks, at).tolist()
     arrays = data[begin:]
-    assert (head["block"], head["bytes"]) == (16_384, len(arrays))
+    assert (head["block"], head["bytes"]) == (4_096, len(arrays))
     parts = [arrays[start : start + 16_384] for start in range(0, len(arrays), 16_384)]
     assert checks == list(map(zlib.crc32, parts))
     for run in head["runs"]:

@@ -21,12 +21,14 @@ Numbers = NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
 _GOLDEN = 0x9E3779B97F4A7C15
+_LARGEST = (1 << 64) - 1
 _INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", *NANOS)
 _OTHERS = ("string", "binary", "boolean")
 KEY_TYPES = "Choose columns of whole numbers, decimals, dates, timestamps, text, bytes or booleans"
 """The remedy for columns that cannot be keys."""
 _FEW: Threshold = 256  # The largest number of keys that a predicate lists.
 _RANGES: Threshold = 64  # The number of ranges in a predicate for more keys.
+_FEW_TEXTS: Threshold = 32  # So few texts are hashed one by one: a step over arrays costs as much.
 
 
 def can_be_key(column: StructField) -> bool:
@@ -186,14 +188,29 @@ def _hashed_bytes(array: pa.Array) -> Encodings:
     hashes = sizes.astype(np.uint64) * np.uint64(_GOLDEN)
     active = np.flatnonzero(sizes > 0)
     done = 0
-    while len(active):
+    while len(active) > _FEW_TEXTS:
         words = view[starts[active] + done]
         left = np.minimum(sizes[active] - done, 8).astype(np.uint64)
         words = words & (np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - np.uint64(8) * left))
         hashes[active] = _mix(hashes[active] ^ words)
         done += 8
         active = active[sizes[active] > done]
+    for place in active.tolist():
+        size = int(sizes[place])
+        ended = view[starts[place] + done : starts[place] + size : 8].tolist()
+        ended[-1] &= (1 << 8 * ((size - 1) % 8 + 1)) - 1
+        hashes[place] = _mixed(int(hashes[place]), ended)
     return hashes
+
+
+def _mixed(found: int, words: list[int]) -> int:
+    """Return a hash with further words, as `_mix` does for arrays."""
+    for word in words:
+        found ^= word
+        found = (found ^ found >> 30) * 0xBF58476D1CE4E5B9 & _LARGEST
+        found = (found ^ found >> 27) * 0x94D049BB133111EB & _LARGEST
+        found ^= found >> 31
+    return found
 
 
 @dataclass(frozen=True)
