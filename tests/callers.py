@@ -38,6 +38,7 @@ MADE: dict[str, tuple[str, ...]] = {
     "Diff.": ("txlog.training.Dataset.diff",),
     "Mixture.": ("txlog.training.Loader",),
     "Scan.": ("txlog.Table.scan",),
+    "SparkEngine.map": ("txlog.Table",),  # Tables call the engine that they were given.
     "Table.transaction": ("txlog.table.transaction.TableTransaction",),
     "Table.commit": ("txlog.FragmentOperation",),
     "TableMerger.": ("txlog.table.merge.TableMerger",),
@@ -142,14 +143,19 @@ def called(trace: TracebackType | None) -> list[Callable[..., Any]]:
 
 def foreign_argument(error: BaseException) -> str | None:
     """Return a text about an error if the function that was called lacks its argument."""
-    if not isinstance(error, InvalidInputError) or error.argument is None:
+    if not isinstance(error, InvalidInputError):
         return None
-    if error.argument.startswith("spark."):  # A setting of the session.
-        return None
-    functions = called(error.__traceback__)
+    return foreign_to(called(error.__traceback__), error)
+
+
+def foreign_to(functions: list[Callable[..., Any]], error: InvalidInputError) -> str | None:
+    """Return a text about an error if none of the functions has its argument."""
     names = [function.__qualname__ for function in functions]
     if any(name.startswith(FOREIGN) for name in names):
         return None
-    if not functions or any(error.argument in known_to(function) for function in functions):
+    # `spark.…` is a setting of the session.
+    if not functions or error.argument is None or error.argument.startswith("spark."):
+        return None
+    if any(error.argument in known_to(function) for function in functions):
         return None
     return f"{' or '.join(names)}: {error}"

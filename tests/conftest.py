@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 
-from tests.callers import foreign_argument, known_to
+from tests.callers import foreign_argument, foreign_to
 from txlog.base import errors
 from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.store.local.disk import Disk
@@ -223,8 +223,8 @@ def _errors_name_arguments_of_the_call(
         rename(error, function, args, named)
         # The last call of those within each other is that of the test.
         foreign.pop(id(error), None)
-        if error.argument is not None and error.argument not in known_to(function):
-            foreign[id(error)] = f"{function.__qualname__}: {error}", error
+        if (text := foreign_to([function], error)) is not None:
+            foreign[id(error)] = text, error
 
     def caught(self: Any, kind: Any, error: Any, trace: Any) -> bool:
         if room not in PARTLY_WATCHED and (text := foreign_argument(error)) is not None:

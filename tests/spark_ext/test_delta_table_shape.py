@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import LongType
 
 import txlog
 from txlog.base.errors import InvalidInputError
@@ -142,6 +143,58 @@ def test_wrong_arguments_are_named(
         getattr(table, method)(*arguments)
     assert isinstance(caught.value, InvalidInputError)  # Which is a ValueError.
     assert caught.value.argument == named
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "named"),
+    [
+        ("forPath", (None, "a\0b"), "path"),
+        ("forPath", (None, "memory://names/t"), "path"),
+        ("forPath", (None, "s3://b/t", {"aws_nothing": "x"}), "hadoopConf"),
+        ("isDeltaTable", (None, ""), "identifier"),
+        ("convertToDelta", (None, "parquet.`memory://names/t`"), "identifier"),
+        ("upgradeTableProtocol", (99, 7), "readerVersion"),
+        ("upgradeTableProtocol", (1, 0), "writerVersion"),
+        ("addFeatureSupport", ("nothing",), "featureName"),
+        ("dropFeatureSupport", ("nothing",), "featureName"),
+        ("clone", ("/a\0b",), "target"),
+        ("clone", ("c", "yes"), "isShallow"),
+    ],
+)
+def test_wrong_values_are_named(table: DeltaTable, method: str, arguments: Any, named: str) -> None:
+    txlog.write("memory://names/t", pa.table({"a": [1]}))
+    with pytest.raises(InvalidInputError) as caught:
+        getattr(table, method)(*arguments)
+    assert caught.value.argument == named
+
+
+def test_an_order_by_no_column_is_refused(table: DeltaTable) -> None:
+    with pytest.raises(InvalidInputError, match="no column is given") as caught:
+        table.optimize().executeZOrderBy()
+    assert caught.value.argument == "cols"
+
+
+def test_a_builder_names_its_arguments(tmp_path: Path) -> None:
+    session: Any = None
+
+    def builder(place: str = "n") -> DeltaTableBuilder[DeltaTable]:
+        made = DeltaTableBuilder(session, "create", DeltaTable)
+        return made.location(place if ":" in place else str(tmp_path / place))
+
+    wrong: Any = IdentityGenerator("1")  # type: ignore[arg-type]
+    first = builder()
+    with pytest.raises(InvalidInputError, match="start needs to be an int") as caught:
+        first.addColumn("i", LongType(), generatedByDefaultAs=wrong)
+    assert caught.value.argument == "generatedByDefaultAs"
+    still = builder().addColumn("i", LongType(), generatedAlwaysAs=IdentityGenerator(1, 0))
+    with pytest.raises(InvalidInputError, match="the step must not be 0") as caught:
+        still.execute()
+    assert caught.value.argument == "cols"
+    in_memory = builder("memory://names/new").addColumn("i", LongType())
+    with pytest.raises(InvalidInputError, match="memory of this process") as caught:
+        in_memory.execute()
+    assert caught.value.argument == "location"
+    assert not txlog.Table.exists("memory://names/new")  # Nothing was half made.
 
 
 def test_scripts_catch_errors_of_spark(table: DeltaTable, tmp_path: Path) -> None:

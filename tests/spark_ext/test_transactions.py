@@ -169,6 +169,20 @@ def test_what_a_caller_passes_counts_before_the_settings(
     assert spark.conf.get(SESSION_TXN) == "4"
 
 
+@pytest.mark.usefixtures("in_batch")
+def test_a_setting_that_is_missing_is_named_at_each_door(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"id": [0, 1], "n": [0, 0]}))
+    spark.conf.set(SESSION_APP_ID, "loader")
+    for name in DOORS.keys() - {"format"}:  # It runs in another process.
+        door = DOORS[name]
+        with pytest.raises(InvalidInputError, match="must both be set") as caught:
+            door(spark, table.uri)
+        assert caught.value.argument == SESSION_TXN, name
+    assert table.refresh().version == 0
+
+
 @pytest.mark.spec("STR-41", "STR-49")
 def test_rules_of_batches_and_streams() -> None:
     assert of_batch(None, "query") is None

@@ -228,10 +228,11 @@ _CALLED = {
              "df", "uri", "operation"),
     "description": ("comment",),
     "df": ("source", "data"),
-    "feature": ("drop", "add"),
-    "features": ("properties",),
+    "feature": ("drop", "add", "featureName"),
+    "features": ("properties", "featureName"),
     "from": ("a",),
     "host": ("address",),
+    "identity": ("cols", "schema", "data", "df"),
     "keys": ("on",),
     "metadata": ("column", "columns", "schema", "data"),
     "name": ("column", "columns", "version", "branch", "tableOrViewName", "identifier"),
@@ -240,16 +241,21 @@ _CALLED = {
     "predicate": ("on",),
     "properties": ("names", "value"),
     "retention_hours": ("retentionHours",),
+    "reader": ("readerVersion",),
     "schema": ("data", "columns", "column", "cols"),
     "source": ("data",),
+    "storage_options": ("hadoopConf",),
     "timestamp": ("start_timestamp", "end_timestamp", "query"),
     "to": ("b",),
     "updates": ("new_values", "set", "values", "source", "data"),
-    "uri": ("target", "table", "location", "root", "query"),
+    "uri": (
+        "target", "table", "location", "root", "path", "tableOrViewName", "identifier", "query",
+    ),
     "values": ("texts",),
     "version": ("start_version", "end_version", "query"),
     "wanted": ("commit", "target"),
     "where": ("predicate", "filter", "condition", "partitionFilter"),
+    "writer": ("writerVersion",),
 }  # fmt: skip
 
 
@@ -280,7 +286,10 @@ def rename_argument(
     """Let an error call an argument as the function does from which it comes, if that differs."""
     from inspect import signature
 
-    use_given_names(error, signature(function).bind(*args, **named).arguments)
+    takes = signature(function)
+    given = takes.bind(*args, **named).arguments
+    several = [one.name for one in takes.parameters.values() if one.kind is one.VAR_POSITIONAL]
+    use_given_names(error, dict.fromkeys(several, ()) | given)
 
 
 def use_given_names(error: InvalidInputError, given: Mapping[str, Any]) -> None:

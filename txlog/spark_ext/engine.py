@@ -175,6 +175,18 @@ class SparkEngine:
             self._spark.removeTag(tag)
 
 
+@contextmanager
+def of_own_engine(argument: str) -> Iterator[None]:
+    """Name the place of a table in errors about its engine, which the caller did not give."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if error.argument == "engine":
+            error.argument = argument
+            error.remedy = "Open it with txlog.Table, or put it where all workers can read it"
+        raise
+
+
 def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the items of a task, up to the first that fails; on an executor.
 

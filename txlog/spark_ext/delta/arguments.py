@@ -37,8 +37,10 @@ _OTHER = "must be a {}, found to be"
 _HADOOP = ("fs.", "dfs.", "spark.hadoop.")
 
 
-def of_type(kind: type[Value], value: Any, argument: str) -> Value:
+def of_type(kind: type[Value], value: Any, name: str, argument: str | None = None) -> Value:
     """Return an argument that must be of a type; a boolean is not a number.
+
+    If it is a part of an argument, that one's name is given too.
 
     Raises
     ------
@@ -46,10 +48,10 @@ def of_type(kind: type[Value], value: Any, argument: str) -> Value:
         The error names the argument. As with delta-spark, it is a `TypeError` and a `ValueError`.
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        reason = f"{argument} {_NEEDED.get(kind, _OTHER.format(kind.__name__))} '{type(value)}'"
+        reason = f"{name} {_NEEDED.get(kind, _OTHER.format(kind.__name__))} '{type(value)}'"
         if value is None:
-            reason = f"{argument} cannot be None"
-        raise InvalidTypeError(argument=argument, reason=reason)
+            reason = f"{name} cannot be None"
+        raise InvalidTypeError(argument=argument or name, reason=reason)
     return value
 
 

@@ -23,6 +23,7 @@ from txlog.base.errors import (
     use_given_names,
 )
 from txlog.base.uris import file_path, is_file_uri, scheme_of
+from txlog.commit.context import require_shared
 from txlog.data_files.constraints import with_default
 from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
@@ -489,8 +490,9 @@ def _identity(
             reason="generatedAlwaysAs and generatedByDefaultAs both define the values",
             remedy="Pass one of them",
         )
-    of_type(int, given.start, "start")
-    of_type(int, given.step, "step")
+    argument = "generatedAlwaysAs" if by_default is None else "generatedByDefaultAs"
+    of_type(int, given.start, "start", argument)
+    of_type(int, given.step, "step", argument)
     return Identity(given.start, given.step, by_default is not None).metadata()
 
 
@@ -539,9 +541,13 @@ def _own_folder(spark: SparkSession, name: str) -> str:
 def _without_other_files(location: str) -> str:
     """Return a location; raise if it is a local folder with files that belong to no Delta table.
 
-    A vacuum of the new table would delete these files.
+    A vacuum of the new table would delete these files. A place in memory is refused, too.
     """
-    root = open_store(location).root
+    store = open_store(location)
+    require_shared(
+        store, argument="location", remedy="Put the table in a store that all workers can access"
+    )
+    root = store.root
     if scheme_of(root) not in (None, "file"):
         return location
     folder = Path(root)

@@ -38,7 +38,7 @@ from txlog.spark_ext.delta.frames import (
 )
 from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder, Refusal
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
-from txlog.spark_ext.engine import SparkEngine
+from txlog.spark_ext.engine import SparkEngine, of_own_engine
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.spark_types import frame_schema, moment_text
 from txlog.spark_ext.transactions import transaction
@@ -190,7 +190,7 @@ class DeltaTable:
             given: Any = partitionSchema
             given = StructType.fromDDL(given) if isinstance(given, str) else given
             columns = arrow_schema(frame_schema(given))
-        with as_errors_of_spark():
+        with as_errors_of_spark(), of_own_engine("identifier"):
             convert_to_delta(path[1], columns, engine=SparkEngine(sparkSession))
         return cls.forPath(sparkSession, path[1])
 

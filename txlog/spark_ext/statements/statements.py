@@ -109,9 +109,14 @@ def sql(
         return run._by_spark()
     except TxlogError as error:
         error.remedy = in_sql(error.remedy, error.table)
-        if isinstance(error, InvalidInputError) and error.argument != "storage_options":
+        if isinstance(error, InvalidInputError) and not _is_given(error.argument):
             error.argument = "text"  # Which argument of which call it became, callers do not see.
         raise
+
+
+def _is_given(argument: str | None) -> bool:
+    """Return whether callers see an argument: they pass it, or set it in the session."""
+    return argument is not None and (argument == "storage_options" or argument.startswith("spark."))
 
 
 @dataclass

@@ -25,7 +25,7 @@ from txlog.expressions.tree import And, Column, Expression, quote_name
 from txlog.scan.plan import ScanPlan
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.engine import SparkEngine, before_commit
+from txlog.spark_ext.engine import SparkEngine, before_commit, of_own_engine
 from txlog.spark_ext.names import placed
 from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.transactions import transaction
@@ -709,4 +709,5 @@ def table(
     The arguments and errors are those of `txlog.Table`; the engine is `SparkEngine(spark)`.
     """
     place, options = placed(spark, uri, storage_options, branch)
-    return SparkTable(place, version, timestamp, options, engine=SparkEngine(spark))
+    with of_own_engine("uri"):
+        return SparkTable(place, version, timestamp, options, engine=SparkEngine(spark))
