@@ -1,9 +1,11 @@
 """`txlog.write`: the definition of a new table, and what an existing one must already have."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 import txlog
@@ -97,3 +99,39 @@ def test_no_file_stays_if_the_new_table_cannot_be_described(
     with pytest.raises(txlog.InvalidInputError, match="it is refused"):
         txlog.write(tmp_path / "t", pa.table({"x": [1]}))
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+class _Stream:
+    """A stream that pyarrow does not know, and that has nothing the second time."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._reader = pa.RecordBatchReader.from_batches(ROWS.schema, batches)
+
+    def __arrow_c_stream__(self, requested: object = None) -> object:
+        found = pa.RecordBatchReader.from_batches(ROWS.schema, self._reader)
+        return found.__arrow_c_stream__(requested)
+
+
+@pytest.mark.parametrize(
+    "as_data",
+    [
+        iter,
+        _Stream,
+        lambda batches: pa.RecordBatchReader.from_batches(ROWS.schema, batches),
+        lambda batches: ds.Scanner.from_batches(batches, schema=ROWS.schema),
+    ],
+    ids=["iterator", "stream of another library", "reader", "scanner"],
+)
+def test_a_stream_is_not_read_twice_if_another_writer_creates_the_table(
+    tmp_path: Path, as_data: Callable[[Iterator[pa.RecordBatch]], Any]
+) -> None:
+    """What is left of it may be nothing, which would look like data without rows."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches()
+        txlog.write(tmp_path, ROWS)
+
+    with pytest.raises(txlog.CommitConflictError, match="another writer created the table first"):
+        txlog.write(tmp_path, as_data(batches()), "append")
+    assert txlog.Table(tmp_path).count() == ROWS.num_rows
+    assert len([*tmp_path.glob("*.parquet")]) == 1

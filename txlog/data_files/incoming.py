@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -125,6 +125,11 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
         else f"Arrow data was expected, not {type(data).__name__}",
         remedy=_as_arrow(data, library, argument),
     )
+
+
+def can_be_read_again(data: Any) -> bool:
+    """Return whether data for `as_reader` is certainly not a stream: a stream has no length."""
+    return isinstance(data, Sized) or type(data).__module__.startswith("txlog.")
 
 
 def _batches_of(data: Iterable[Any]) -> pa.RecordBatchReader | None:

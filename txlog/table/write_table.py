@@ -22,6 +22,7 @@ from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
+from txlog.data_files.incoming import can_be_read_again
 from txlog.data_files.modes import (
     PartitionMode,
     SchemaMode,
@@ -161,12 +162,12 @@ def write(
         )
         if made is not None:
             return Table._made(context, made)
-        if mode != "ignore" and isinstance(data, pa.RecordBatchReader):
+        if mode != "ignore" and not can_be_read_again(data):
             raise CommitConflictError(
                 version=0,
                 rule="CON-1",
-                reason="another writer created the table first, and the data was a stream, which "
-                "can be read only once",
+                reason="another writer created the table first, and the data may be a stream, "
+                "which can be read only once",
                 remedy="Write again, with a new stream",
             )
         snapshot = load_snapshot(context.store)
