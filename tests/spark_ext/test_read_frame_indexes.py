@@ -1,6 +1,6 @@
 """Spark's reads that an index narrows have the rows of those without it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from tests.lookup.test_indexed import ALWAYS_USED, numbers
 from tests.moved import moved
 from txlog import spark_ext
 from txlog.expressions.sql import as_expression
+from txlog.lookup.indexes import SegmentCache
 from txlog.snapshot.load import load_snapshot
+from txlog.spark_ext import DeltaTable
 from txlog.spark_ext.source.reader import FragmentsReader
 from txlog.spark_ext.spark_types import read_schema
 from txlog.store.open import open_store
@@ -108,3 +110,65 @@ def test_the_option_of_the_data_source(spark: SparkSession, path: str) -> None:
         spark.range(1).write.format("txlog").mode("append").option("useIndex", "false").save(
             path + "-new"
         )
+
+
+def merged(spark: SparkSession, path: str) -> None:
+    source = spark.range(5, 12, 3).selectExpr("id AS k", "'new' AS v").alias("b")
+    merging = DeltaTable.forPath(spark, path).alias("a").merge(source, "a.k = b.k")
+    merging.whenMatchedUpdateAll().execute()
+
+
+# What changes by Spark's doors make of some rows; None: they are deleted.
+CHANGES: dict[str, tuple[Callable[[SparkSession, str], Any], dict[int, str | None]]] = {
+    "delete": (
+        lambda spark, path: DeltaTable.forPath(spark, path).delete("k IN (7, 302) AND v > ''"),
+        {7: None, 302: None},
+    ),
+    "update": (
+        lambda spark, path: DeltaTable.forPath(spark, path).update("k = 9", {"v": "repeat(v, 2)"}),
+        {9: "99"},
+    ),
+    "statement": (
+        lambda spark, path: spark_ext.sql(spark, f"DELETE FROM delta.`{path}` WHERE k = 11"),
+        {11: None},
+    ),
+    "engine": (
+        lambda spark, path: spark_ext.table(spark, path).update({"v": "'new'"}, "k IN (0, 399)"),
+        {0: "new", 399: "new"},
+    ),
+    "merge": (merged, {5: "new", 8: "new", 11: "new"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("always_used")
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes(
+    spark: SparkSession, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file of four has no part of the index, and is scanned."""
+    properties = {"txlog.pageRows": "10", "delta.enableDeletionVectors": "true"}
+    table = txlog.Table.create(tmp_path / "t", numbers(0).schema, properties=properties)
+    table.indexes.create("k")
+    for start in range(4):
+        table.append(numbers(*range(start, 400, 4)))
+    min(tmp_path.glob("t/_txlog_index/k/*.idx")).unlink()
+    assert txlog.Table(table.uri).indexes.list()["k"].files_covered == 3
+    named: list[int] = []
+    search = SegmentCache.search
+
+    def watched(self: SegmentCache, *given: Any) -> Any:
+        coverage, parts = search(self, *given)
+        named.append(sum(len(at) for _, at in parts))
+        return coverage, parts
+
+    monkeypatch.setattr(SegmentCache, "search", watched)
+    change, changed = CHANGES[name]
+    change(spark, str(tmp_path / "t"))
+    expected = {k: changed.get(k, str(k)) for k in range(400)}
+    found = txlog.Table(table.uri).to_arrow().to_pydict()
+    assert dict(zip(found["k"], found["v"], strict=True)) == {
+        k: v for k, v in expected.items() if v is not None
+    }
+    assert len(named) == 1
+    assert named[0] <= len(changed)
