@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.table.seam import table_facts
 
 FEW, MANY = 40, 160
 OWN = str(Path(txlog.__file__).parent)
@@ -21,6 +22,12 @@ def wide(columns: int) -> pa.Table:
 
 def names(table: txlog.Table) -> list[str]:
     return table.schema.names
+
+
+def merge(table: txlog.Table) -> None:
+    source = wide(len(names(table))).slice(0, 2)
+    merging = table.merge(source, "target.c0 = source.c0 AND target.c1 < 2")
+    merging.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
 WORKS: dict[str, Callable[[txlog.Table], object]] = {
@@ -36,7 +43,11 @@ WORKS: dict[str, Callable[[txlog.Table], object]] = {
     "update": lambda table: table.update({"c3": "4"}),
     "delete": lambda table: table.delete("c3 = 2"),
     "upsert": lambda table: table.upsert(wide(len(names(table))).slice(0, 1), on="c1"),
+    "merge": lambda table: merge(table),
     "compact": lambda table: table.optimize.compact(),
+    "z-order": lambda table: table.optimize.z_order("c0"),
+    "doctor": lambda table: table.doctor(),
+    "report": lambda table: table_facts(table),
     "checkpoint": lambda table: table.maintenance.checkpoint(),
     "changes": lambda table: table.changes(0).to_arrow(),
 }
