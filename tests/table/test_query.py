@@ -77,6 +77,16 @@ def test_tables_below_a_root_and_variables(
     assert txlog.sql(moment, engine=engine).to_pylist() == [{"n": 3}]
 
 
+def test_columns_may_have_the_whole_name_of_their_table(flights: txlog.Table, engine: Any) -> None:
+    query = (
+        "SELECT raw.flights.carrier FROM raw.flights WHERE raw.flights.delay > 8 "
+        "UNION ALL SELECT lake.raw.flights.* FROM lake.raw.flights"
+    )
+    given = {"raw.flights": flights, "lake.raw.flights": NAMES.select(["carrier"])}
+    found = txlog.sql(query, given, engine=engine)["carrier"].to_pylist()
+    assert sorted(found) == ["B6", "UA", "XX"]
+
+
 NO_CONSTANTS = (
     *("VERSION AS OF 1 + 1", "VERSION AS OF -1", "VERSION AS OF 1.5", "VERSION AS OF x"),
     *("VERSION AS OF TRUE", "VERSION AS OF NULL", "VERSION AS OF $1", "VERSION FROM 0 TO 1"),

@@ -100,7 +100,7 @@ def sql(
         name = f"{prefix}{len(relations)}"
         relations[name] = _relation(reference, given, os.fspath(root), storage_options, use_index)
         labels.append(reference.sql(dialect="duckdb"))
-        _rename(reference, name)
+        _rename(parsed, reference, name)
     read = narrow(parsed, relations) if use_index else {}
     if explained:
         plans = [read.get(name, _AS_IT_IS) for name in relations]
@@ -228,11 +228,16 @@ def _refuse_functions(parsed: exp.Query) -> None:
             )
 
 
-def _rename(reference: exp.Table, name: str) -> None:
+def _rename(parsed: exp.Query, reference: exp.Table, name: str) -> None:
     """Replace a table's name in a query; its columns keep the old name as a prefix."""
     from sqlglot import exp
 
     if not reference.alias:
+        whole = [part.name.lower() for part in reference.parts]
+        for column in parsed.find_all(exp.Column) if reference.db else ():
+            if [part.name.lower() for part in column.parts[:-1]] == whole:
+                column.set("db", None)
+                column.set("catalog", None)
         reference.set("alias", exp.TableAlias(this=reference.this.copy()))
     for part in ("db", "catalog", "version"):
         reference.set(part, None)
