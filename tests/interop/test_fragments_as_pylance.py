@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -31,6 +31,8 @@ from hypothesis.stateful import (
 )
 
 import txlog
+from tests.data_files.test_column_updates import by
+from tests.examples import examples
 
 lance: Any = pytest.importorskip("lance")
 
@@ -200,6 +202,31 @@ class Both(RuleBasedStateMachine):
         )
         self.twin = lance.LanceDataset.commit(self.twin.uri, update, read_version=self.twin.version)
 
+    @precondition(lambda self: self.other_names() and self.ours.fragments())
+    @rule(data=st.data(), way=st.sampled_from(["layer", "whole"]))
+    def update_rows(self, data: st.DataObject, way: str) -> None:
+        """Some rows of a column get values, and all rows keep their places."""
+        name = data.draw(st.sampled_from(self.other_names()))
+        text = data.draw(self.over([*EXPRESSIONS[self.ours.schema.field(name).type], name]))
+        predicate = data.draw(self.over(PREDICATES))
+        with by(way):
+            outcome = self.ours.update({name: text}, predicate)
+        changed, count = [], 0
+        for fragment in self.twin.get_fragments():
+            scanner = fragment.scanner(columns={name: text}, filter=predicate, with_row_id=True)
+            found = scanner.to_table()
+            count += found.num_rows
+            if found.num_rows:
+                changed.append(fragment.update_columns(found, left_on="_rowid"))
+        assert outcome.metrics.get("numUpdatedRows", 0) == count
+        if changed:
+            update = lance.LanceOperation.Update(
+                updated_fragments=[held for held, _ in changed], fields_modified=changed[0][1]
+            )
+            self.twin = lance.LanceDataset.commit(
+                self.twin.uri, update, read_version=self.twin.version
+            )
+
     @precondition(lambda self: self.other_names())
     @rule(data=st.data())
     def drop_columns(self, data: st.DataObject) -> None:
@@ -306,6 +333,25 @@ def run(examples: int, steps: int) -> None:
 @pytest.mark.spec("FRG-3", "FRG-5", "FRG-8", "FRG-9", "FRG-10")
 def test_operations_leave_the_same() -> None:
     run(8, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("FRG-49", "FRG-50")
+@settings(max_examples=examples(60), deadline=None, derandomize=True, database=None)
+@given(data=st.data(), form=st.sampled_from(["delta", "lance"]), rows=st.integers(5, 12))
+def test_updates_of_some_rows_leave_the_same(data: st.DataObject, form: str, rows: int) -> None:
+    """New files with some values of a column are what Lance calls overlays."""
+    both = Both()
+    both.create(form, rows)
+    try:
+        for _ in range(data.draw(st.integers(1, 5))):
+            if data.draw(st.integers(0, 5)) == 0:
+                both.delete(data)
+            if both.ours.fragments():
+                both.update_rows(data, data.draw(st.sampled_from(["layer", "layer", "whole"])))
+            both.same()
+    finally:
+        both.teardown()
 
 
 @pytest.mark.exhaustive
