@@ -239,7 +239,7 @@ def _errors_name_arguments_of_the_call(
 
 # Folders whose tests were not gone through yet, at all or with what `pytest.raises` catches: their
 # errors may still have names of inner calls.
-UNWATCHED = {"acceptance", "docs", "hostile", "reliability", "spark_ext", "tools"}
+UNWATCHED = {"acceptance", "docs", "hostile", "reliability", "spark_ext"}
 PARTLY_WATCHED = {"interop"}
 
 

@@ -243,7 +243,7 @@ _CALLED = {
     "retention_hours": ("retentionHours",),
     "reader": ("readerVersion",),
     "schema": ("data", "columns", "column", "cols"),
-    "source": ("data",),
+    "source": ("data", "uri"),
     "storage_options": ("hadoopConf",),
     "timestamp": ("start_timestamp", "end_timestamp", "query"),
     "to": ("b",),
