@@ -1030,6 +1030,7 @@ def test_the_command_of_a_remedy_can_be_followed(key: str, tmp_path: Path) -> No
         ({"properties": FRAGMENTS}, with_columns_of_none, lambda t: t.to_arrow()),
         ({"properties": FRAGMENTS}, without_its_id, lambda t: t.alter.add_columns({"z": "a"})),
         ({"partition_by": "a"}, with_a_text_for_a_number, lambda t: t.to_arrow()),
+        ({}, with_columns_of_none, lambda t: t.to_arrow()),
     ],
 )
 def test_a_version_without_the_damaged_file_can_be_restored(
@@ -1041,11 +1042,3 @@ def test_a_version_without_the_damaged_file_can_be_restored(
         fail(table)
     table.restore(0)
     fail(txlog.Table(table.uri))
-
-
-def test_a_version_without_columns_of_an_unlisted_feature_can_be_opened(tmp_path: Path) -> None:
-    plain(tmp_path / "t").append(ROWS)
-    table = edited(tmp_path / "t", 1, with_columns_of_none)
-    with pytest.raises(txlog.LogCorruptError, match="open a version without such files"):
-        table.to_arrow()
-    assert txlog.Table(table.uri, version=0).to_arrow() == ROWS

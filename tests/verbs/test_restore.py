@@ -25,6 +25,7 @@ from txlog.base.effects import REAL
 from txlog.base.errors import (
     DataFileError,
     InvalidInputError,
+    LogCorruptError,
     NotFoundError,
     TxlogError,
     UnsupportedFeatureError,
@@ -34,6 +35,7 @@ from txlog.commit.loop import commit
 from txlog.data_files.deletions import adds_of
 from txlog.extend import context_of
 from txlog.fragments.ids import ID_APP
+from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import features_of, merged_protocol
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
@@ -619,3 +621,43 @@ def test_files_that_are_gone_may_be_left_out(tmp_path: Path) -> None:
     outcome = table.restore(1, ignore_missing_files=True)
     assert values(table) == [2]
     assert outcome.metrics["numRestoredFiles"] == 1
+
+
+@pytest.mark.spec("FRG-35")
+@pytest.mark.parametrize("form", ["delta", "lance"])
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_version_whose_files_may_not_be_read_is_restored_away(
+    tmp_path: Path, form: str, checkpointed: bool
+) -> None:
+    """Another writer left out the feature that column files and Lance's deletion files need."""
+    properties = {"txlog.deletionFormat": form, "delta.enableChangeDataFeed": "true"}
+    table = txlog.write(tmp_path, xs(1, 2, 3), properties=properties)
+    listed = table.snapshot.protocol
+    table.append(xs(4))
+    before = table.version
+    if form == "lance":
+        table.delete("x = 2")
+    else:
+        table.alter.add_features("txlog.fragments")
+        table.alter.add_columns({"y": "x + 1"})
+        listed = table.snapshot.protocol
+    if checkpointed:
+        table.maintenance.checkpoint()
+    names = {
+        "reader_features": [one for one in listed.reader_features or () if one != FEATURE],
+        "writer_features": [one for one in listed.writer_features or () if one != FEATURE],
+    }
+    changed(table, protocol=listed.model_copy(update=names))
+    with pytest.raises(LogCorruptError, match=r"does not list it.* restore a version without"):
+        table.to_arrow()
+    with pytest.raises(LogCorruptError, match="does not list it"):
+        table.restore(table.version)
+    table.restore(before)
+    opened = txlog.Table(tmp_path)
+    assert values(opened) == [1, 2, 3, 4]
+    assert opened.schema.names == ["x", "p"]
+    assert [one for one in opened.doctor() if one.severity == "error"] == []
+    opened.append(xs(5))
+    assert values(opened) == [1, 2, 3, 4, 5]
+    last = opened.changes(opened.version, opened.version).to_arrow()
+    assert last["x"].to_pylist() == [5]

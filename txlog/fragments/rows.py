@@ -257,7 +257,7 @@ def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> Non
             path=path,
             field="deletionVector" if lance else "tags",
             reason=f"files use the feature {FEATURE}, but the protocol does not list it",
-            remedy="The writer of this log made an error: open a version without such files",
+            remedy="The writer of this log made an error: restore a version without such files",
         )
 
 

@@ -70,20 +70,26 @@ def latest_left(store: Store) -> Snapshot:
     return sound if cause is None else _left_above(store, sound, cause).snapshot
 
 
-def live_left(store: Store, snapshot: Snapshot) -> tuple[pa.Table, pa.Table]:
-    """Return the live files of a version, and those of which it is unknown whether they are live.
+class LiveLeft(NamedTuple):
+    """What the log says about the live files of a version. All are `FILE_ROWS`."""
 
-    Both are `FILE_ROWS`. The latter are those that their last commit names twice (rule REC-5).
-    """
+    live: pa.Table
+    doubted: pa.Table  # Whether these are live is unknown: their last commit names them twice.
+    is_readable: bool = True  # False: they contradict each other or the protocol (REC-5, FRG-13).
+
+
+def live_left(store: Store, snapshot: Snapshot) -> LiveLeft:
+    """Return the live files of a version, which need not be readable."""
     try:
         live = load_files(store, snapshot).live
-        return live, live.slice(0, 0)
+        return LiveLeft(live, live.slice(0, 0))
     except LogCorruptError:
         settled, doubted = in_doubt(snapshot.tail.rows)
-        if not doubted.num_rows:
-            raise
+    if not doubted.num_rows:
+        return LiveLeft(load_files(store, snapshot, checks=False).live, doubted, is_readable=False)
     base = read_files(store, snapshot.checkpoint, snapshot.sidecars, snapshot.footers)
-    return overlay(untouched(base, newer_of(doubted)), settled).live, doubted
+    live = overlay(untouched(base, newer_of(doubted)), settled).live
+    return LiveLeft(live, doubted, is_readable=False)
 
 
 def read_sound_deltas(store: Store, files: list[LogFile]) -> Replayed:

@@ -143,7 +143,7 @@ class Restore(Operation):
         protocol = merged_protocol(base.protocol, target.protocol)
         metadata = _metadata(base, target)
         require_writable(protocol, metadata, path=base.root, managed=base.is_managed)
-        now, doubted = live_left(store, base)
+        now, doubted, is_readable = live_left(store, base)
         back, gone = _to_add(then, now), files_without(now, then)
         if doubted.num_rows:
             parts = [gone, files_without(doubted, then)]
@@ -166,7 +166,7 @@ class Restore(Operation):
         removes = removes_of(gone, self.context.effects.now_ms())
         tags = [*(add.tags for add in adds), *(remove.tags for remove in removes)]
         gives = any(FIELDS_TAG in (one or {}) for one in tags)
-        if gives and records_changes(base) and not self._salvages:
+        if gives and records_changes(base) and is_readable and not self._salvages:
             self._cdc = _changes(self.context, base, target)
         return Intent(
             operation=self.name,
