@@ -227,7 +227,7 @@ def _errors_name_arguments_of_the_call(
             foreign[id(error)] = text, error
 
     def caught(self: Any, kind: Any, error: Any, trace: Any) -> bool:
-        if room not in PARTLY_WATCHED and (text := foreign_argument(error)) is not None:
+        if (text := foreign_argument(error)) is not None:
             foreign[id(error)] = text, error
         return leave(self, kind, error, trace)
 
@@ -237,10 +237,8 @@ def _errors_name_arguments_of_the_call(
     assert [text for text, _ in foreign.values()] == []
 
 
-# Folders whose tests were not gone through yet, at all or with what `pytest.raises` catches: their
-# errors may still have names of inner calls.
-UNWATCHED = {"acceptance", "docs", "hostile", "reliability", "spark_ext"}
-PARTLY_WATCHED = {"interop"}
+# Folders whose tests were not gone through yet: their errors may still have names of inner calls.
+UNWATCHED = {"acceptance", "docs", "reliability", "spark_ext"}
 
 
 @pytest.fixture(autouse=True)
