@@ -238,7 +238,7 @@ def _errors_name_arguments_of_the_call(
 
 
 # Folders whose tests were not gone through yet: their errors may still have names of inner calls.
-UNWATCHED = {"acceptance", "spark_ext"}
+UNWATCHED = {"spark_ext"}
 
 
 @pytest.fixture(autouse=True)
