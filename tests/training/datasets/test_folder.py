@@ -1073,6 +1073,10 @@ def test_lineage_goes_up_and_down(catalog: Datasets, ds: Dataset, tmp_path: Path
         ("commit", "t @ 4"), ("commit", "t @ 2"), ("commit", "t @ 3"),
         ("table", f"{table.uri}@0"), ("code", "clean.py@1"),
     }  # fmt: skip
+    people = {node.label: node.user for node in up.nodes}
+    assert people["t @ 4"] == made.user is not None
+    assert people["clean.py@1"] is None
+    assert f'"t @ 4\\nby {made.user}"' in up.to_dot()
     assert len(child.lineage(depth=1).nodes) == 3
     assert len(child.lineage(depth=0).nodes) == 1
     down = ds.lineage(2, "down")

@@ -279,10 +279,11 @@ def lineage(
     elif json:
         print_json(graph.to_json())
     else:
-        labels = {node.id: node.label for node in graph.nodes}
+        nodes = {node.id: node for node in graph.nodes}
+        ends = [(nodes[edge.source], edge.role, nodes[edge.target]) for edge in graph.edges]
         rows = [
-            {"from": labels[edge.source], "role": edge.role, "to": labels[edge.target]}
-            for edge in graph.edges
+            {"from": source.label, "role": role, "to": target.label, "by": target.user}
+            for source, role, target in ends
         ]
         print_rows(f"Lineage of {name}", rows, json=False)
 

@@ -217,9 +217,10 @@ def _edges(graph: Graph, direction: str) -> Any:
                 Cell(source.label + (" (purged)" if source.purged else "")),
                 far.kind,
                 (far.digest or "")[:12],
+                cell(far.user),
             )
         )
-    heads = ["Result", "Role", "Source", "Kind", "Digest"]
+    heads = ["Result", "Role", "Source", "Kind", "Digest", "User"]
     return grid("Lineage", heads, rows)
 
 

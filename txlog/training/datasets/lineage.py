@@ -44,6 +44,8 @@ class Node:
     label: str
     digest: str | None = None
     purged: bool = False
+    user: str | None = None
+    """Who made the commit, if it is one and says so."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Graph:
         shapes = {"commit": "box", "training set": "box3d", "table": "cylinder", "file": "note"}
         lines = ["digraph lineage {", "  rankdir=LR;"]
         lines += [
-            f"  {_quoted(node.id)} [label={_quoted(node.label)}, "
+            f"  {_quoted(node.id)} [label={_quoted(_with_user(node))}, "
             f"shape={shapes.get(node.kind, 'component')}];"
             for node in self.nodes
         ]
@@ -85,6 +87,10 @@ class Graph:
             for edge in self.edges
         ]
         return "\n".join([*lines, "}"])
+
+
+def _with_user(node: Node) -> str:
+    return node.label if node.user is None else f"{node.label}\nby {node.user}"
 
 
 def _quoted(text: str) -> str:
@@ -146,7 +152,7 @@ class Found:
             label = f"{self.names.get(uuid, uuid)} @ {number}"
             if known is None:
                 return Node(node_id, "commit", label, digest)
-            return Node(node_id, "commit", label, known.digest, known.purged)
+            return Node(node_id, "commit", label, known.digest, known.purged, known.user)
         is_table = given is not None and given.version is not None
         return Node(node_id, "table" if is_table else "file", node_id, digest)
 
