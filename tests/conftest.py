@@ -200,19 +200,13 @@ def _no_error_within_an_error(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.fixture(autouse=True)
-def _errors_name_arguments_of_the_call(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _errors_name_arguments_of_the_call(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever error a test catches, it names an argument of the public function that was called.
 
     It may also name one of the calls that made the object, and of a value that was passed. Errors
     that tests catch without `pytest.raises` are seen where they leave a function that renames
     arguments.
     """
-    room = request.path.relative_to(HERE).parts[0]
-    if room in UNWATCHED:
-        yield
-        return
     foreign: dict[int, tuple[str, BaseException]] = {}
     rename = errors.rename_argument
     leave = pytest.RaisesExc.__exit__
@@ -235,10 +229,6 @@ def _errors_name_arguments_of_the_call(
     monkeypatch.setattr(pytest.RaisesExc, "__exit__", caught)
     yield
     assert [text for text, _ in foreign.values()] == []
-
-
-# Folders whose tests were not gone through yet: their errors may still have names of inner calls.
-UNWATCHED = {"spark_ext"}
 
 
 @pytest.fixture(autouse=True)

@@ -101,8 +101,9 @@ def test_a_new_table_and_a_table_as_quarantine(spark: "SparkSession", tmp_path: 
     first = frame(spark).where("id IS NOT NULL")
     kept = txlog.write(tmp_path / "q", pa.table({"z": [1]}))
     given: dict[str, Any] = {"on_error": "quarantine", "quarantine": kept}
-    with pytest.raises(txlog.SchemaMismatchError):
+    with pytest.raises(txlog.SchemaMismatchError) as caught:
         spark_ext.write(first, tmp_path / "new", **given)
+    assert caught.value.argument == "quarantine"
     assert not txlog.Table.exists(tmp_path / "new")
     given["quarantine"] = tmp_path / "q2"
     outcome = spark_ext.write(first, tmp_path / "new", **given)

@@ -50,8 +50,13 @@ def transaction(
     for session in (spark, *others):
         if txn is None and (txn := in_settings(partial(_setting, session))) is not None:
             used = session
-    require_app_version(txn)
-    yield of_batch(txn, _query_of(spark))
+    try:
+        require_app_version(txn)
+        yield of_batch(txn, _query_of(spark))
+    except InvalidInputError as error:
+        if used is not None and error.argument == "txn":  # The caller has passed none.
+            error.argument = SESSION_APP_ID
+        raise
     if used is None or txn is None or not resets(partial(_setting, used)):
         return
     # Another thread may have set the version of the next write already.

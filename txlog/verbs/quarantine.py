@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, SchemaMismatchError
 from txlog.base.texts import without_secrets
 from txlog.base.thresholds import Threshold
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Companion, Operation, execute
+from txlog.data_files.incoming import require_fit
 from txlog.data_files.modes import ADDING, WriteModes
 from txlog.data_files.row_json import row_texts, slices
 from txlog.data_files.sieve import Faults, Rejects
@@ -63,6 +64,22 @@ ROWS = "numQuarantinedRows"
 """The metric of a write with a quarantine: the rows that went there."""
 
 _MEMORY_BYTES: Threshold = 64 * 1024 * 1024  # So many bytes of rows are kept in memory.
+
+
+def require_columns(quarantine: Snapshot) -> None:
+    """Raise unless a table takes the rows of a quarantine.
+
+    Raises
+    ------
+    SchemaMismatchError
+        It lacks a column, or has one of another type: the table is none that was made for this.
+    """
+    try:
+        require_fit(quarantine.schema, from_arrow(COLUMNS))
+    except SchemaMismatchError as error:
+        error.argument, error.table = "quarantine", quarantine.root
+        error.remedy = "Name a table that a quarantine has made, or a location for a new one"
+        raise
 
 
 class Quarantine(Rejects):
@@ -161,6 +178,8 @@ class Quarantine(Rejects):
             replaced += [found] if _is_recorded(latest, _recorded_by(txn, new)) else []
         if not self.num_rows and not replaced:
             return ()
+        if latest is not None:
+            require_columns(latest)
         operation = KeepRows(self, batch, replaced)
         return (Companion(self._there, latest, operation, None if was_kept else recorded),)
 

@@ -30,7 +30,6 @@ from txlog.commit.operation import (
     skip_recorded,
 )
 from txlog.data_files.identity import counted, identities, with_marks
-from txlog.data_files.incoming import require_fit
 from txlog.data_files.modes import require_version_known
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write import discard_files
@@ -61,6 +60,7 @@ from txlog.verbs.quarantine import (
     Write,
     WrittenQuarantine,
     place_of,
+    require_columns,
     table_id,
 )
 from txlog.verbs.replace import ReplaceTable, replacement
@@ -209,7 +209,7 @@ def with_refused(target: Target, there: Context) -> Target:
         except AlreadyExistsError:
             base = load_snapshot(there.store)
     require_table_writable(base, removes_rows=False)
-    require_fit(base.schema, from_arrow(COLUMNS))
+    require_columns(base)
     version = None if target.base is None else target.base.version
     named = table_id(target.store, target.base)
     refused = Refused(
