@@ -100,7 +100,7 @@ def left_out(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     Of a test with several `parametrize`, they are the combinations of values that all occur in
     other cases, too. `slow(cases=n)` leaves n cases, which are spread evenly.
     """
-    cases: dict[str, dict[pytest.Item, set[tuple[int, ...]]]] = {}
+    cases: dict[str, dict[pytest.Item, set[tuple[object, ...]]]] = {}
     for item in items:
         names = {mark.name for mark in item.iter_markers()}
         if hasattr(item, "callspec") and "slow" in names and "exhaustive" not in names:
@@ -111,17 +111,17 @@ def left_out(items: Iterable[pytest.Item]) -> list[pytest.Item]:
         kept = covering(values)
         mark = next(iter(values)).get_closest_marker("slow")
         wanted = min(mark.kwargs.get("cases", len(kept)) if mark else len(kept), len(kept))
-        kept = [kept[number * len(kept) // wanted] for number in range(wanted)]
+        kept = [kept[(2 * number + 1) * len(kept) // (2 * wanted)] for number in range(wanted)]
         found += values.keys() - {*kept}
     return found
 
 
-def covering(values: Mapping[pytest.Item, set[tuple[int, ...]]]) -> list[pytest.Item]:
+def covering(values: Mapping[pytest.Item, set[tuple[object, ...]]]) -> list[pytest.Item]:
     """Return cases that have each value that any case has, each value about equally often."""
-    if all(len(some) == 1 for some in values.values()):
+    if all(len(some) <= 1 for some in values.values()):
         return list(values)
-    missing = set[tuple[int, ...]]().union(*values.values())
-    used = Counter[tuple[int, ...]]()
+    missing = set[tuple[object, ...]]().union(*values.values())
+    used = Counter[tuple[object, ...]]()
     left = dict(values)
     while missing:
         gains = {
@@ -134,14 +134,15 @@ def covering(values: Mapping[pytest.Item, set[tuple[int, ...]]]) -> list[pytest.
     return [case for case in values if case not in left]
 
 
-def values_of(item: pytest.Item, values: Mapping[str, object]) -> set[tuple[int, ...]]:
-    """Return a key for the values of each `parametrize` of a case."""
-    found = []
+def values_of(item: pytest.Item, values: Mapping[str, object]) -> set[tuple[object, ...]]:
+    """Return a key for the values of each `parametrize` and each fixture with parameters."""
+    found: list[tuple[object, ...]] = []
+    left = dict(values)
     for place, mark in enumerate(item.iter_markers("parametrize")):
         named = mark.args[0]
         names = [name.strip() for name in named.split(",")] if isinstance(named, str) else named
-        found.append((place, *(id(values[name]) for name in names)))
-    return {*found}
+        found.append((place, *(id(left.pop(name)) for name in names)))
+    return {*found, *((name, id(value)) for name, value in left.items())}
 
 
 def fixtures_of(item: pytest.Item) -> dict[str, str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from txlog.actions.file import Add, Cdc, Remove
     from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
     from txlog.actions.told import told_pairs, told_text
-    from txlog.base.effects import rehearsing
+    from txlog.base.effects import is_rehearsing, rehearsing
     from txlog.commit.app_versions import require_app_version
     from txlog.commit.context import Context
     from txlog.commit.intent import Intent, Reads
@@ -147,6 +147,7 @@ __all__ = [
     "is_far",
     "is_litter",
     "is_older",
+    "is_rehearsing",
     "is_there",
     "links_in",
     "map_many",
@@ -235,6 +236,7 @@ _HOMES = {
     "is_far": "store.base",
     "is_litter": "data_files.row_files",
     "is_older": "store.base",
+    "is_rehearsing": "base.effects",
     "is_there": "store.base",
     "map_many": "store.base",
     "Packs": "scan.blobs",

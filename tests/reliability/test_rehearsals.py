@@ -16,7 +16,7 @@ from txlog.commit.operation import Done, Outcome
 from txlog.store.memory import MemoryStore
 
 # They commit nothing, and what they write tells only what is there anyway.
-_WRITE = {"checkpoint", "generate", "write a checksum", "compact the log"}
+_WRITE = {"checkpoint", "write a checksum", "compact the log"}
 # Their workers write fragments before the operation begins.
 _BY_WORKERS = {"columns by workers", "rewrite by workers", "delete by workers"}
 # Another commit is in the way of these.

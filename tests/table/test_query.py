@@ -73,8 +73,11 @@ def test_tables_below_a_root_and_variables(
     before = txlog.sql(f"{query} VERSION AS OF 1", {"flights": flights}, engine=engine)
     assert before.to_pylist() == [{"n": 4}]
     made = flights.history()[-1]["timestamp"]
-    moment = f"SELECT count(*) AS n FROM raw.flights TIMESTAMP AS OF '{made_text(made)}'"
-    assert txlog.sql(moment, engine=engine).to_pylist() == [{"n": 3}]
+    moment = "SELECT count(*) AS n FROM raw.flights TIMESTAMP AS OF "
+    for literal in (f"'{made_text(made)}'", f"TIMESTAMP '{made_text(made)}'"):
+        assert txlog.sql(moment + literal, engine=engine).to_pylist() == [{"n": 3}]
+    with pytest.raises(txlog.NotFoundError):
+        txlog.sql(moment + "DATE '2001-01-01'", engine=engine)
 
 
 def test_columns_may_have_the_whole_name_of_their_table(flights: txlog.Table, engine: Any) -> None:
@@ -85,6 +88,24 @@ def test_columns_may_have_the_whole_name_of_their_table(flights: txlog.Table, en
     given = {"raw.flights": flights, "lake.raw.flights": NAMES.select(["carrier"])}
     found = txlog.sql(query, given, engine=engine)["carrier"].to_pylist()
     assert sorted(found) == ["B6", "UA", "XX"]
+
+
+def test_a_whole_name_never_means_another_table_of_the_last_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    txlog.write("a/t", pa.table({"id": [1, 2, 3]}))
+    txlog.write("b/t", pa.table({"id": [3, 4]}))
+    exists = "SELECT a.t.id FROM a.t WHERE EXISTS (SELECT 1 FROM {} WHERE {} = a.t.id)"
+    for inner, column in (("b.t", "b.t.id"), ("b.t AS T", "T.id"), ("(SELECT 3 AS id) t", "t.id")):
+        with pytest.raises(txlog.InvalidInputError, match=r"a\.t\.id may be in several"):
+            txlog.sql(exists.format(inner, column), engine=engine)
+    with pytest.raises(txlog.InvalidInputError, match="are all called t here"):
+        txlog.sql("SELECT a.t.id FROM a.t JOIN b.t ON a.t.id = b.t.id", engine=engine)
+    both = "SELECT a.t.id FROM a.t WHERE a.t.id IN (SELECT b.t.id FROM b.t)"
+    assert txlog.sql(both, engine=engine).to_pylist() == [{"id": 3}]
+    given = "SELECT a.t.id FROM a.t WHERE a.t.id IN (SELECT x.id FROM b.t AS x)"
+    assert txlog.sql(given, engine=engine).to_pylist() == [{"id": 3}]
 
 
 NO_CONSTANTS = (

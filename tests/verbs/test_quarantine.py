@@ -224,8 +224,11 @@ def test_a_table_is_not_its_own_quarantine() -> None:
 def test_a_quarantine_of_other_columns_is_refused_before_anything_is_committed() -> None:
     other = txlog.write(f"memory://quarantine-{next(FRESH)}", pa.table({"z": [1]}))
     table = fresh()
+    rows = table_of([ROW, {**ROW, "n": None}])
+    with rehearsing(), pytest.raises(txlog.SchemaMismatchError):
+        table.append(rows, on_error="quarantine", quarantine=other)
     with pytest.raises(txlog.SchemaMismatchError, match="that a quarantine has made") as caught:
-        table.append(table_of([ROW, {**ROW, "n": None}]), on_error="quarantine", quarantine=other)
+        table.append(rows, on_error="quarantine", quarantine=other)
     assert (caught.value.argument, caught.value.table) == ("quarantine", other.uri)
     assert table.refresh().count() == 0
 

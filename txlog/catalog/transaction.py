@@ -238,6 +238,7 @@ class TransactionTable(TableTransaction):
 
     def _read(self, where: Where = None) -> Table:
         """Return the table with the changes up to now, and note which rows are read."""
+        self._require_open()
         state = self._latest()
         given = as_expression(where, self._zone)
         bound = None if given is None else bind(given, state.schema)

@@ -481,6 +481,9 @@ class _Attempts:
         if intent is None:
             assert snapshot is not None  # Else `creation` returns an intent.
             return Done(Outcome(operation.name, None, operation.side_metrics()), snapshot)
+        recorded = self._with_companions(base)
+        if recorded is not None:
+            return recorded
         after = planned(operation.context, intent, base)
         self.check(base, intent, after, [])
         outcome = rehearsed_outcome(intent, base, after)

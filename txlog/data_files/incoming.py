@@ -128,8 +128,14 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
 
 
 def can_be_read_again(data: Any) -> bool:
-    """Return whether data for `as_reader` is certainly not a stream: a stream has no length."""
-    return isinstance(data, Sized) or type(data).__module__.startswith("txlog.")
+    """Return whether data for `as_reader` is certainly not a stream.
+
+    It has a length, or it is a plan of reads.
+    """
+    from pyarrow.dataset import Dataset
+
+    is_plan = type(data).__module__.startswith(("txlog.", "polars."))
+    return is_plan or isinstance(data, (Sized, Dataset))
 
 
 def _batches_of(data: Iterable[Any]) -> pa.RecordBatchReader | None:

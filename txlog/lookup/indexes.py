@@ -343,6 +343,10 @@ class SegmentCache:
                 self._tell_far_behind(indexes[0], found)
         return found
 
+    def is_failing(self, index: str) -> bool:
+        """Return whether the store failed when segments of an index were last listed or read."""
+        return index in self._failing
+
     def _tell_far_behind(self, index: str, found: Coverage) -> None:
         """Warn once of an index that covers less than half of the bytes. Rule: LKP-16."""
         if index in self._told or not found.uncovered:

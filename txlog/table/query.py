@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
@@ -96,11 +96,13 @@ def sql(
     relations: dict[str, Any] = {}
     labels: list[str] = []
     prefix = _unused_prefix(query)
-    for reference in _references(parsed, str.lower if chosen == "duckdb" else str):
+    references = list(_references(parsed, str.lower if chosen == "duckdb" else str))
+    _shorten(parsed, references)
+    for reference in references:
         name = f"{prefix}{len(relations)}"
         relations[name] = _relation(reference, given, os.fspath(root), storage_options, use_index)
         labels.append(reference.sql(dialect="duckdb"))
-        _rename(parsed, reference, name)
+        _rename(reference, name)
     read = narrow(parsed, relations) if use_index else {}
     if explained:
         plans = [read.get(name, _AS_IT_IS) for name in relations]
@@ -228,16 +230,52 @@ def _refuse_functions(parsed: exp.Query) -> None:
             )
 
 
-def _rename(parsed: exp.Query, reference: exp.Table, name: str) -> None:
+def _shorten(parsed: exp.Query, references: Sequence[exp.Table]) -> None:
+    """Let columns with the whole name of a table have its last part, which `_rename` leaves.
+
+    Raises
+    ------
+    InvalidInputError
+        Another relation that the column sees has the same last part.
+    """
+    from sqlglot import exp
+
+    relations = (exp.Table, exp.Subquery, exp.Lateral, exp.Unnest, exp.Values)
+    for column in list(parsed.find_all(exp.Column)):
+        whole = _folded(column.parts[:-1])
+        seen: list[str] = []
+        select = column.parent_select if len(whole) > 1 else None
+        while select is not None:
+            inner = [one for one in select.find_all(*relations) if one.parent_select is select]
+            seen += [one.alias_or_name.lower() for one in inner]
+            if any(
+                one.parent_select is select and not one.alias and _folded(one.parts) == whole
+                for one in references
+            ):
+                break
+            select = select.parent_select
+        if select is None:
+            continue
+        if seen.count(whole[-1]) > 1:
+            raise InvalidInputError(
+                argument="query",
+                reason=f"{column.sql(dialect='duckdb')} may be in several tables, which are all "
+                f"called {column.parts[-2].name} here",
+                remedy=f"Give each of them another name: FROM {'.'.join(whole)} AS a",
+            )
+        column.set("db", None)
+        column.set("catalog", None)
+
+
+def _folded(parts: Sequence[Any]) -> list[str]:
+    return [part.name.lower() for part in parts]
+
+
+def _rename(reference: exp.Table, name: str) -> None:
     """Replace a table's name in a query; its columns keep the old name as a prefix."""
     from sqlglot import exp
 
     if not reference.alias:
-        whole = [part.name.lower() for part in reference.parts]
-        for column in parsed.find_all(exp.Column) if reference.db else ():
-            if [part.name.lower() for part in column.parts[:-1]] == whole:
-                column.set("db", None)
-                column.set("catalog", None)
         reference.set("alias", exp.TableAlias(this=reference.this.copy()))
     for part in ("db", "catalog", "version"):
         reference.set(part, None)
@@ -311,7 +349,7 @@ def _moment(reference: exp.Table) -> dict[str, Any]:
     if (
         is_time
         and isinstance(value, exp.Cast)
-        and value.to.is_type("date", "timestamp", "timestamptz")
+        and value.to.is_type("date", "timestamp", "timestamptz", "timestampntz")
     ):
         value = value.this  # TIMESTAMP '…'
     if version.args.get("kind") == "AS OF" and isinstance(value, exp.Literal):

@@ -836,7 +836,7 @@ def _indexes(case: _Case) -> Iterator[Finding]:
             continue
         segments = case.context.lookups.cache().segments
         found = _Behind.of(case, IndexFiles(case.context, snapshot, definition, segments))
-        if found.files:
+        if found.files and not segments.is_failing(name):  # Else it is unknown what is covered.
             yield Finding(
                 "index-behind", "advice", found.path, found.files,
                 f"the index {name} does not cover {found.files} of "

@@ -171,7 +171,8 @@ def drop_feature(
         latest = _truncate(context, latest, latest.version)
     done = execute(operation, context, latest, txn=txn, user_metadata=user_metadata)
     if not done.outcome and not done.outcome.skipped:
-        if truncate_history and PROTECTION in done.outcome.features_added:  # A rehearsal.
+        has = PROTECTION in (*done.outcome.features_added, *features_of(latest.protocol))
+        if truncate_history and has and feature != PROTECTION:  # A rehearsal.
             second = Outcome(operation.name, None, features_dropped=(PROTECTION,))
             return replace(done, outcome=_merged(done.outcome, second))
         return done

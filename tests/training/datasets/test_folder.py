@@ -5,7 +5,7 @@ import os
 import pickle
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import Mock
@@ -15,6 +15,7 @@ import pytest
 
 import txlog
 from tests.training.datasets.homes import Ticking, catalog_in, rows_of, texts
+from txlog.base.effects import rehearsing
 from txlog.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -1061,6 +1062,19 @@ def test_what_both_sides_have_is_not_read(ds: Dataset) -> None:
     assert texts(ds.diff(1, 2).added().read_all()) == "cde"
 
 
+def test_changes_cannot_be_rehearsed(catalog: Datasets, ds: Dataset) -> None:
+    """The ledger would count an event that nobody finds."""
+    before = ds.commits()
+    changes: list[Callable[[], object]] = [
+        lambda: ds.update(rows_of("z")), lambda: ds.purge(1, confirm="t"), catalog.sweep
+    ]  # fmt: skip
+    for change in changes:
+        with rehearsing(), pytest.raises(UnsupportedFeatureError, match="cannot be rehearsed"):
+            change()
+    assert ds.commits() == before == catalog.dataset("t").commits()
+    assert ds.update(rows_of("z")).commit_id == len(before) + 1
+
+
 def test_lineage_goes_up_and_down(catalog: Datasets, ds: Dataset, tmp_path: Path) -> None:
     table = txlog.write(str(tmp_path / "raw"), rows_of("ab"))
     made = ds.update(table, code=Code("clean.py", "1"))
@@ -1076,7 +1090,7 @@ def test_lineage_goes_up_and_down(catalog: Datasets, ds: Dataset, tmp_path: Path
     people = {node.label: node.user for node in up.nodes}
     assert people["t @ 4"] == made.user is not None
     assert people["clean.py@1"] is None
-    assert f'"t @ 4\\nby {made.user}"' in up.to_dot()
+    assert f'"t @ 4, by {made.user}"' in up.to_dot()
     assert len(child.lineage(depth=1).nodes) == 3
     assert len(child.lineage(depth=0).nodes) == 1
     down = ds.lineage(2, "down")

@@ -279,11 +279,10 @@ def lineage(
     elif json:
         print_json(graph.to_json())
     else:
-        nodes = {node.id: node for node in graph.nodes}
-        ends = [(nodes[edge.source], edge.role, nodes[edge.target]) for edge in graph.edges]
+        titles = {node.id: node.title for node in graph.nodes}
         rows = [
-            {"from": source.label, "role": role, "to": target.label, "by": target.user}
-            for source, role, target in ends
+            {"from": titles[edge.source], "role": edge.role, "to": titles[edge.target]}
+            for edge in graph.edges
         ]
         print_rows(f"Lineage of {name}", rows, json=False)
 

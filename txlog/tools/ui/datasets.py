@@ -212,15 +212,14 @@ def _edges(graph: Graph, direction: str) -> Any:
         far = source if direction == "up" else target
         rows.append(
             (
-                Cell(target.label),
+                Cell(target.title),
                 cell(edge.role),
-                Cell(source.label + (" (purged)" if source.purged else "")),
+                Cell(source.title + (" (purged)" if source.purged else "")),
                 far.kind,
                 (far.digest or "")[:12],
-                cell(far.user),
             )
         )
-    heads = ["Result", "Role", "Source", "Kind", "Digest", "User"]
+    heads = ["Result", "Role", "Source", "Kind", "Digest"]
     return grid("Lineage", heads, rows)
 
 

@@ -33,6 +33,7 @@ from txlog.extend import (
     Context,
     create_table,
     execute,
+    is_rehearsing,
     open_snapshot,
     open_table,
     wait_after,
@@ -63,6 +64,16 @@ _PROPERTIES = {
 }
 COMPACT_EVERY: Threshold = 200
 _DEADLINE_S = 120.0
+
+
+def require_no_rehearsal() -> None:
+    """Raise `UnsupportedFeatureError` if changes are only rehearsed: the ledger cannot be."""
+    if is_rehearsing():
+        raise UnsupportedFeatureError(
+            features=("rehearsing",),
+            reason="changes of data sets cannot be rehearsed",
+            remedy="Call it outside of the block of rehearsing()",
+        )
 
 
 class Ledger:
@@ -128,6 +139,7 @@ class Ledger:
 
     def try_record(self, command: Command, who: Who = NOBODY) -> tuple[LedgerState, bool]:
         """Do the same, and return also whether an event was appended: False if none was needed."""
+        require_no_rehearsal()
         effects = self._context.effects
         started = effects.monotonic_s()
         losses = 0

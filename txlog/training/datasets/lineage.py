@@ -47,6 +47,11 @@ class Node:
     user: str | None = None
     """Who made the commit, if it is one and says so."""
 
+    @property
+    def title(self) -> str:
+        """The label, and who made it."""
+        return self.label if self.user is None else f"{self.label}, by {self.user}"
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -78,7 +83,7 @@ class Graph:
         shapes = {"commit": "box", "training set": "box3d", "table": "cylinder", "file": "note"}
         lines = ["digraph lineage {", "  rankdir=LR;"]
         lines += [
-            f"  {_quoted(node.id)} [label={_quoted(_with_user(node))}, "
+            f"  {_quoted(node.id)} [label={_quoted(node.title)}, "
             f"shape={shapes.get(node.kind, 'component')}];"
             for node in self.nodes
         ]
@@ -87,10 +92,6 @@ class Graph:
             for edge in self.edges
         ]
         return "\n".join([*lines, "}"])
-
-
-def _with_user(node: Node) -> str:
-    return node.label if node.user is None else f"{node.label}\nby {node.user}"
 
 
 def _quoted(text: str) -> str:

@@ -17,6 +17,7 @@ from txlog.training.datasets.commands import SWEEP_MS, Sweep, is_sweep_due
 from txlog.training.datasets.events import LedgerState
 from txlog.training.datasets.home import Home
 from txlog.training.datasets.ingest import FILES, OBJECT_PATH, STAGED
+from txlog.training.datasets.ledger import require_no_rehearsal
 from txlog.training.datasets.objects import damage_warned, remove, used_by_any
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -45,6 +46,7 @@ def sweep_leftovers(home: Home) -> int:
     refused, folders of attempts that other workers took over, and objects that dead processes have
     set aside. They are deleted once a day.
     """
+    require_no_rehearsal()
     now_ms = home.effects.now_ms()
     state = home.ledger.state()
     if not is_sweep_due(state, now_ms) or not (state.datasets or _has_files(home.store)):
