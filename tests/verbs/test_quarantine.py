@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from txlog.base.effects import rehearsing
 from txlog.data_files import sieve
 from txlog.verbs import quarantine as module
 
