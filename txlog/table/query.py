@@ -261,7 +261,7 @@ def _shorten(parsed: exp.Query, references: Sequence[exp.Table]) -> None:
                 argument="query",
                 reason=f"{column.sql(dialect='duckdb')} may be in several tables, which are all "
                 f"called {column.parts[-2].name} here",
-                remedy=f"Give each of them another name: FROM {'.'.join(whole)} AS a",
+                remedy="Give each of these tables a name of its own by AS",
             )
         column.set("db", None)
         column.set("catalog", None)

@@ -72,7 +72,7 @@ def require_no_rehearsal() -> None:
         raise UnsupportedFeatureError(
             features=("rehearsing",),
             reason="changes of data sets cannot be rehearsed",
-            remedy="Call it outside of the block of rehearsing()",
+            remedy="Repeat the call without a rehearsal",
         )
 
 
