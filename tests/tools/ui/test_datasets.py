@@ -126,8 +126,9 @@ def test_training_sets_lead_to_their_rows(get: Get, intents: Dataset) -> None:
 
 def test_lineage_goes_up_and_down(get: Get, intents: Dataset) -> None:
     up = cells_of(get("1/lineage", of="2"))
+    second = f"intents @ 2, by {intents.commit(2).user}"
     assert [(row[0], row[1], row[3]) for row in up] == [
-        ("intents @ 2", "source", "file"), ("intents @ 2", "code", "code"),
+        (second, "source", "file"), (second, "code", "code"),
     ]  # fmt: skip
     down = cells_of(get("1/lineage", of="first", direction="down"))
     assert {(row[1], row[3]) for row in down} >= {("picked", "training set"), ("source", "commit")}

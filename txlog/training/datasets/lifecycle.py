@@ -61,6 +61,7 @@ from txlog.training.datasets.commits import (
 from txlog.training.datasets.events import DatasetState, LedgerState, printable
 from txlog.training.datasets.home import Home
 from txlog.training.datasets.ingest import Ingested, delete_tree, ingest
+from txlog.training.datasets.ledger import require_no_rehearsal
 from txlog.training.datasets.lineage import as_input
 from txlog.training.datasets.objects import Held, objects_of, remove_unused, set_property
 from txlog.training.datasets.types.base import DatasetType, type_key
@@ -270,6 +271,7 @@ def update(
     schema_mode: SchemaMode,
 ) -> Commit:
     """Add a commit, or return the one that was made with the same `txn`."""
+    require_no_rehearsal()
     return _again_if_removed(
         source, lambda: _update(home, state, kind, request, source, schema_mode)
     )
