@@ -251,6 +251,15 @@ def _(spark: "SparkSession", path: Path) -> None:
     }  # fmt: skip
 
 
+@case("spark_ext/engine.py: txlog.Table")
+def _(spark: "SparkSession", path: Path) -> None:
+    from txlog.spark_ext import DeltaTable
+
+    table = txlog.write(f"memory://remedy-{path.name}", ROWS)
+    (code,) = refused(lambda: DeltaTable.forPath(spark, table.uri))
+    assert value(code)(table.uri).count() == ROWS.num_rows
+
+
 # Remedies that no case provokes, each with the reason.
 ELSEWHERE: Mapping[str, str] = {
     "spark_ext/catalog.py: DeltaTable.replace(…).property": "test_delta_table_builder.py",
