@@ -32,7 +32,7 @@ def store() -> Iterator[MemoryStore]:
 
 
 def said(case: Case, store: MemoryStore) -> Any:
-    """Return what a verb says that it did or would do, but for sizes and times."""
+    """Return what the outcome of a verb says, without sizes and times."""
     table = None if case.new else opened(store, case.hours)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", txlog.TxlogWarning)

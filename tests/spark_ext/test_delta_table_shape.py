@@ -181,7 +181,8 @@ def test_a_builder_names_its_arguments(tmp_path: Path) -> None:
         made = DeltaTableBuilder(session, "create", DeltaTable)
         return made.location(place if ":" in place else str(tmp_path / place))
 
-    wrong: Any = IdentityGenerator("1")  # type: ignore[arg-type]
+    text: Any = "1"
+    wrong = IdentityGenerator(text)
     first = builder()
     with pytest.raises(InvalidInputError, match="start needs to be an int") as caught:
         first.addColumn("i", LongType(), generatedByDefaultAs=wrong)
