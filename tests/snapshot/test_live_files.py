@@ -55,7 +55,7 @@ def test_whoever_fails_leaves_no_thread(
     def refuse(*_: Any, **__: Any) -> None:
         raise live_files.TwiceError
 
-    def load(*given: Any) -> Any:
+    def load(*_: Any, **__: Any) -> Any:
         alive.append([thread.name for thread in threading.enumerate()])
         raise LogCorruptError(path="x", reason="enough")
 

@@ -303,6 +303,87 @@ def test_a_later_commit_ends_the_doubt(tables: dict[str, Made], tmp_path: Path) 
         assert rows_of(txlog.Table(case.path)) == case.made.rows[LAST]
 
 
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a table with a column file, and one with deletions in Lance's form: version 2."""
+    found = {}
+    for form in ("delta", "lance"):
+        path = found[form] = tmp_path_factory.mktemp("listed") / form
+        properties = {"txlog.deletionFormat": form, "delta.feature.txlog.fragments": "supported"}
+        table = txlog.write(path, ids(1, 2, 3), properties=properties)
+        table.append(ids(4, 5))
+        if form == "lance":
+            table.delete("x = 2")
+        else:
+            table.alter.add_columns({"y": "x + 1"})
+    return found
+
+
+def with_protocols(path: Path, lists: list[bool]) -> None:
+    """Commit protocols with or without the feature `txlog.fragments`, as another writer would."""
+    for version, is_listed in enumerate(lists, txlog.Table(path).version + 1):
+        features = ["deletionVectors", *(["txlog.fragments"] if is_listed else [])]
+        names = {"readerFeatures": features, "writerFeatures": features}
+        action = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **names}}
+        (path / "_delta_log" / commit_name(version)).write_text(json.dumps(action) + "\n")
+
+
+def without_highest_ids(path: Path) -> None:
+    """Remove the record of the highest fragment id, which another writer would not have made."""
+    for file in (path / "_delta_log").glob("*.json"):
+        text = re.sub(r',?"txlogCrc32":"[0-9a-f]*"', "", file.read_text())
+        lines = text.splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if not line.startswith('{"txn"')))
+
+
+@pytest.mark.slow
+@pytest.mark.spec("REC-11", "FRG-13", "FRG-14", "FRG-19")
+@given(
+    form=st.sampled_from(["delta", "lance"]),
+    lists=st.lists(st.booleans(), max_size=12),
+    checkpoint=st.booleans(),
+    recorded=st.booleans(),
+)
+@example(form="delta", lists=[True] * 4 + [False] * 6, checkpoint=False, recorded=True)
+@example(form="delta", lists=[False, True, False], checkpoint=True, recorded=False)
+@example(form="lance", lists=[], checkpoint=False, recorded=False)
+@settings(max_examples=examples(20), deadline=None, phases=[Phase.explicit, Phase.generate])
+def test_files_that_need_a_feature_which_the_protocol_lacks(
+    listed: dict[str, Path], form: str, lists: list[bool], checkpoint: bool, recorded: bool
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "t"
+        shutil.copytree(listed[form], path)
+        rows = txlog.Table(path).to_arrow().sort_by("x")
+        if not recorded:
+            without_highest_ids(path)
+        if checkpoint:
+            txlog.Table(path).maintenance.checkpoint()
+        with_protocols(path, [*lists, False])
+        table = txlog.Table(path)
+        opens = [version for version, is_listed in enumerate([True] * 3 + lists) if is_listed]
+        with pytest.raises(LogCorruptError, match="does not list it") as caught:
+            table.to_arrow()
+        assert 'alter.add_features("txlog.fragments")' in caught.value.remedy
+        (named,) = map(int, re.findall(r"Version (\d+) opens", caught.value.remedy))
+        assert named in opens
+        if opens == list(range(len(opens))):  # Else another one may be newer.
+            assert named == opens[-1]
+        (repair,) = table.maintenance.repair(dry_run=False).to_pylist()
+        assert f"Table.restore({named})" in repair["reason"]
+        assert (repair["action"], repair["decision"]) == ("restore version", "skip")
+        mended = shutil.copytree(path, Path(folder) / "mended")
+        txlog.Table(path).restore(named)
+        txlog.Table(mended).alter.add_features("txlog.fragments")
+        txlog.Table(mended).append(rows.slice(0, 1))
+        for each, more in ((path, 0), (mended, 1)):
+            assert txlog.Table(each).to_arrow().num_rows == rows.num_rows + more
+            ids_of = [one.id for one in txlog.Table(each).fragments()]
+            assert len(set(ids_of)) == len(ids_of)
+            assert [one for one in txlog.Table(each).doctor() if one.severity == "error"] == []
+        assert txlog.Table(mended).to_arrow().sort_by("x").slice(1) == rows
+
+
 @pytest.mark.spec("REC-10")
 def test_a_damaged_commit_makes_no_checkpoint_suspicious(
     tables: dict[str, Made], tmp_path: Path

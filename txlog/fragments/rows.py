@@ -26,6 +26,12 @@ LAYER_TEXT = "^[1-9][0-9]{0,8}$"
 # A column of such files: true for the rows to which they give values.
 GIVEN = "_txlog_given"
 FEATURE = "txlog.fragments"
+UNLISTED = f"files use the feature {FEATURE}, but the protocol does not list it"
+_LISTS_IT = (
+    "The writer of this log made an error. "
+    'alter.add_features("txlog.fragments") lists the feature. If it is not wanted, restore a '
+    "version without such files"
+)
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,9 @@ def deleted_counts(files: pa.Table) -> pa.Array:
     return pc.min_element_wise(counts, MOST_ROWS)
 
 
-def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> None:
+def require_fragments_feature(
+    live: pa.Table, listed: bool, *, path: str, remedy: str = _LISTS_IT
+) -> None:
     """Raise if live `FILE_ROWS` need the table feature `txlog.fragments` and it is not listed.
 
     Raises
@@ -245,20 +253,31 @@ def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> Non
         There are deletions in Lance's form or column files without the feature (rules FRG-13 and
         FRG-14).
     """
-    if listed:
-        return
+    field = None if listed else _needs_feature(live)
+    if field is not None:
+        raise LogCorruptError(
+            path=path,
+            field=field,
+            reason=UNLISTED,
+            remedy=remedy,
+        )
+
+
+def needs_fragments_feature(live: pa.Table) -> bool:
+    """Return whether `FILE_ROWS` need the table feature `txlog.fragments`. Pure."""
+    return _needs_feature(live) is not None
+
+
+def _needs_feature(live: pa.Table) -> str | None:
+    """Return the field for which files need the feature, or None."""
     vectors = flat(live["deletion_vector"])
     # Usually there are none, and this is called often.
     some = vectors.null_count < len(vectors)
     lance = some and pc.any(pc.equal(pc.struct_field(vectors, "storageType"), "lance")).as_py()
+    if lance:
+        return "deletionVector"
     columns = tag_texts(live, FIELDS_TAG)
-    if lance or columns.null_count < len(columns):
-        raise LogCorruptError(
-            path=path,
-            field="deletionVector" if lance else "tags",
-            reason=f"files use the feature {FEATURE}, but the protocol does not list it",
-            remedy="The writer of this log made an error: restore a version without such files",
-        )
+    return "tags" if columns.null_count < len(columns) else None
 
 
 def column_files_of(

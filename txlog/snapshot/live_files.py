@@ -145,6 +145,7 @@ def fold_files(
     *,
     distinct: bool = True,
     select: Select | None = None,
+    checks: bool = True,
 ) -> Result:
     """Fold the live files batch by batch, so that only one batch is in memory.
 
@@ -165,6 +166,8 @@ def fold_files(
     select
         Chooses the files for `fold` by their own columns. For files that it excludes, later commits
         are not checked, which saves time.
+    checks
+        As for `load_files`.
 
     Raises
     ------
@@ -179,7 +182,7 @@ def fold_files(
         return fold((source and ANYWHERE, state.live) for source, state in states)
 
     chosen = None if ANYWHERE in (sources or ()) else sources
-    return _fold(store, snapshot, _live_columns(wanted), folded, chosen, distinct, select)
+    return _fold(store, snapshot, _live_columns(wanted), folded, chosen, distinct, select, checks)
 
 
 def fold_parts(
@@ -532,18 +535,19 @@ def _fold(
     sources: Sequence[Source] | None = None,
     distinct: bool = True,
     select: Select | None = None,
+    checks: bool = True,
 ) -> Result:
     if has_large_checkpoint(snapshot):
         keep_freed_memory()
 
     def read(current: Snapshot) -> Result:
         of_this = sources if current.checkpoint == snapshot.checkpoint else None
-        with closing(_states(store, current, wanted, of_this, distinct, select)) as states:
+        with closing(_states(store, current, wanted, of_this, distinct, select, checks)) as states:
             return fold(states, current)
 
     with suppress(TwiceError):  # Equal hashes: only a comparison of all paths shows duplicates.
         return _from_sound_files(store, snapshot, read)
-    found = _selected(load_files(store, snapshot), select)
+    found = _selected(load_files(store, snapshot, checks=checks), select)
     return fold(iter([(ANYWHERE, found)]), snapshot)
 
 
@@ -558,11 +562,13 @@ def _states(
     sources: Sequence[Source] | None,
     distinct: bool,
     select: Select | None,
+    checks: bool,
 ) -> Generator[_Found, None, None]:
     """Yield files in parts. The first part has those of the commits after the checkpoint."""
     tail = newest(snapshot.tail.rows)
     found = state_of(tail)
-    require_sound(snapshot, found.live)
+    if checks:
+        require_sound(snapshot, found.live)
     yield None, _selected(found, select)
     if not snapshot.checkpoint:
         return
@@ -580,18 +586,22 @@ def _states(
         for source, batch in batches:
             if distinct:
                 seen.append(key_hashes(batch))
-            yield source, _left(snapshot, batch, newer, select)
+            yield source, _left(snapshot, batch, newer, select, checks)
     if not are_all_distinct(seen):
         raise TwiceError
 
 
-def _left(snapshot: Snapshot, batch: pa.Table, newer: Newer, select: Select | None) -> FileState:
+def _left(
+    snapshot: Snapshot, batch: pa.Table, newer: Newer, select: Select | None, checks: bool = True
+) -> FileState:
     if select is not None:
         with suppress(LogCorruptError):  # The damaged row may be of a file that a commit replaced.
-            require_sound(snapshot, batch)
+            if checks:
+                require_sound(snapshot, batch)
             return left_of(select(batch), newer)
     found = left_of(batch, newer)
-    require_sound(snapshot, found.live)
+    if checks:
+        require_sound(snapshot, found.live)
     return _selected(found, select)
 
 

@@ -252,26 +252,50 @@ def older_sound(
     """
     files = list_log(store)
     known = {file.name for file in files}
-    error, unusable = cause, list[str]()
+    error, unusable, left = cause, list[str](), list[int]()
+
+    def opened(version: int) -> Snapshot:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TxlogWarning)
+            snapshot = load_snapshot(store, version=version, unusable=unusable)
+            (check or _require_no_doubt)(snapshot)
+        return snapshot
+
     while True:
         name = (error.path or "").rpartition("/")[2]
         if name in known and name not in unusable:
             unusable.append(name)
         elif unusable or error is not cause:
-            raise cause
+            return _newest_of(left[:-1], opened, cause)  # No file is at fault, but a version.
         left = rebuildable(file for file in files if file.name not in unusable)
         if not left:
             raise cause
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", TxlogWarning)
-                snapshot = load_snapshot(store, version=left[-1], unusable=unusable)
-                (check or _require_no_doubt)(snapshot)
-                return snapshot
+            return opened(left[-1])
         except LogCorruptError as again:
             error = again
         except NotFoundError:
             raise cause from None
+
+
+def _newest_of(
+    versions: Sequence[int], opened: Callable[[int], Snapshot], cause: LogCorruptError
+) -> Snapshot:
+    """Return the newest of some ascending versions that opens, of which few are tried.
+
+    All versions from some one on are expected not to open. If more than one span of versions does
+    not open, the result opens, but it need not be the newest. Raises `cause` if none is found.
+    """
+    low, high, step, found = 0, len(versions), 1, None
+    while low < high:
+        at = max(low, high - step) if found is None else (low + high) // 2
+        try:
+            found, low = opened(versions[at]), at + 1
+        except (LogCorruptError, NotFoundError):
+            high, step = at, 2 * step
+    if found is None:
+        raise cause
+    return found
 
 
 def _require_no_doubt(snapshot: Snapshot) -> None:

@@ -47,6 +47,10 @@ POSSIBLE = "possible"
 _OF_UNITS = [*FRAGMENT_COLUMNS, "modification_time", "tags", "dv_id"]
 _KEPT_UNITS: Threshold = 200_000
 _KEPT_VERSIONS: Threshold = 4_000
+_AFTER_IT = (
+    "The writer of this commit made an error. Start the query with a new checkpoint, and set "
+    "startingVersion to a later version"
+)
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,7 @@ class StreamVersions:
             )
         listed = supports(protocol, FEATURE)
         actions = file_rows([commit])
-        require_fragments_feature(actions, listed, path=commit.path)
+        require_fragments_feature(actions, listed, path=commit.path, remedy=_AFTER_IT)
         units = commit_units(
             actions,
             self._policy,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import orjson
@@ -20,7 +20,7 @@ from txlog.data_files.deletions import adds_of
 from txlog.expressions.bind import column_path
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.fragments.ids import ID_TAG
-from txlog.fragments.rows import FEATURE
+from txlog.fragments.rows import FEATURE, needs_fragments_feature
 from txlog.protocol.access import (
     READERS,
     WRITERS,
@@ -38,7 +38,7 @@ from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.schema.types import StructType
-from txlog.snapshot.live_files import load_files
+from txlog.snapshot.live_files import load_files, require_sound
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import has_bounds, stats_leaves
 from txlog.store.base import Store
@@ -309,11 +309,14 @@ def adopted(
 ) -> tuple[Add, ...]:
     """Return the files to log again with durable fragment ids and row counts (FRG-19).
 
-    They are those without one of the two, and those that the caller logs again by path.
+    They are those without one of the two, and those that the caller logs again by path. The files
+    may need the feature already, although the protocol of `base` does not list it.
     """
     again = again or {}
-    files = load_files(context.store, base).live
-    plan = plan_scan(base, files, columns=[])
+    files = load_files(context.store, base, checks=False).live
+    listed = replace(base, protocol=with_features(base.protocol, [FEATURE]))
+    require_sound(listed, files)
+    plan = plan_scan(listed if needs_fragments_feature(files) else base, files, columns=[])
     lacking = [f for f in plan.fragments if not f.is_durable or f.physical_rows is None]
     rows = {f.path: f.physical_rows for f in lacking if f.physical_rows is not None}
     unknown = [fragment for fragment in lacking if fragment.physical_rows is None]

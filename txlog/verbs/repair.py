@@ -24,7 +24,7 @@ from txlog.commit.operation import (
     require_user_metadata,
 )
 from txlog.data_files.deletions import removes_of
-from txlog.fragments.rows import FEATURE, fragment_rows
+from txlog.fragments.rows import FEATURE, UNLISTED, fragment_rows
 from txlog.reconcile.files import file_keys
 from txlog.scan.files import as_fragments
 from txlog.snapshot.checksum import verify_checksum
@@ -147,7 +147,7 @@ def repair(
         load_files(context.store, snapshot)
     except LogCorruptError as error:
         snapshot, cause = (
-            older_sound(context.store, error, partial(load_files, context.store)),
+            older_sound(context.store, error, partial(load_files, context.store, explains=False)),
             error,
         )
     require_table_writable(snapshot, removes_rows=lost_files)
@@ -175,12 +175,14 @@ def _decisions(
 ) -> Iterator[dict[str, object]]:
     if cause is not None:
         at = snapshot.version
+        listing = f'alter.add_features("{FEATURE}") lists it, or '
         yield {
             "action": _RESTORE,
             "path": cause.path or "",
             "rows": None,
             "decision": "skip",
-            "reason": f"{cause.reason}; Table.restore({at}) makes a new version with the rows of "
+            "reason": f"{cause.reason}; {listing if cause.reason == UNLISTED else ''}"
+            f"Table.restore({at}) makes a new version with the rows of "
             f"version {at}, the newest that opens",
         }
     lost = _lost(context, snapshot)
