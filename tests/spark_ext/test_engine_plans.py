@@ -96,9 +96,8 @@ def unread(path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
     return table
 
 
-# The partitions of new rows choose the files of a dynamic overwrite, and no predicate does.
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", sorted({*VERBS} - {"dynamic", "compact deletions"}))
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"compact deletions"}))
 def test_no_change_loads_the_log_where_workers_do(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,8 +171,8 @@ def test_a_doctor_on_workers_loads_no_log(tmp_path: Path, monkeypatch: pytest.Mo
 def test_changes_on_spark(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delete, update and merge of `DeltaTable`, and the verbs of an engine."""
-    from txlog.spark_ext import DeltaTable
+    """Delete, update and merge of `DeltaTable`, the verbs of an engine, and overwrites."""
+    from txlog.spark_ext import DeltaTable, write
 
     shares = []
     run = SparkEngine._run
@@ -202,5 +201,10 @@ def test_changes_on_spark(
             held = txlog.Table(path, engine=SparkEngine(spark, local_items=0))
             held.optimize.compact()
             held.delete("x = 24")
+            for how in ({"partition_mode": "dynamic"}, {"where": "p = 0 AND x > 3"}):
+                new = spark.range(30, 40, 3).selectExpr("id AS x", "id % 3 AS p", "'n' AS t")
+                shares.clear()
+                write(new, str(path), mode="overwrite", **how)
+                assert bool(shares) is (name == "apart")
         found.append(sorted(map(str, txlog.Table(path).to_arrow().to_pylist())))
     assert found[0] == found[1]

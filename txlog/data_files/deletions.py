@@ -159,7 +159,7 @@ def only_deleted(store: Store, rows: pa.Table) -> bool:
 
 
 def removes_of(rows: pa.Table, now_ms: int, *, data_change: bool = True) -> list[Remove]:
-    """Return the `remove` actions for live `FILE_ROWS`.
+    """Return the `remove` actions for live `FILE_ROWS`, which need not have statistics.
 
     Without `data_change`, the same commit adds their rows again.
     """
@@ -177,8 +177,13 @@ def removes_of(rows: pa.Table, now_ms: int, *, data_change: bool = True) -> list
             base_row_id=add.base_row_id,
             default_row_commit_version=add.default_row_commit_version,
         )
-        for add in adds_of(rows)
+        for add in adds_of(_without_statistics(rows))
     ]
+
+
+def _without_statistics(rows: pa.Table) -> pa.Table:
+    names = [name for name in rows.column_names if name not in ("stats", "stats_parsed")]
+    return rows.select(names).append_column("stats", pa.nulls(rows.num_rows, pa.string()))
 
 
 def adds_of(rows: pa.Table) -> list[Add]:

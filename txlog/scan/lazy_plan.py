@@ -317,7 +317,7 @@ def plan_snapshot(
     Parameters
     ----------
     engine
-        Its workers read the log if it has very many files (`plans_apart`), and only the files that
+        Its workers read the log if it has very many files (`planner_of`), and only the files that
         the predicate does not exclude come to this process.
     chosen
         Returns the rows of `FILE_ROWS` with the columns `NARROW` that the caller has a use for. Of
@@ -330,7 +330,7 @@ def plan_snapshot(
     if only is not None:
         chosen = partial(_at, flat(only))
     if is_large(snapshot, reading):
-        apart = engine if engine is not None and plans_apart(store, snapshot, engine) else None
+        apart = planner_of(store, snapshot, engine)
         return LoggedPlan(
             reading=reading, store=store, snapshot=snapshot, engine=apart, chosen=chosen
         )
@@ -356,17 +356,17 @@ def _found_at(
     return found.filter(flat(pc.is_in(found.rows.primaries["path"], value_set=paths)))
 
 
-def plans_apart(store: Store, snapshot: Snapshot, engine: Engine) -> bool:
-    """Return whether workers of an engine read the log of a snapshot to plan.
+def planner_of(store: Store, snapshot: Snapshot, engine: Engine | None) -> Engine | None:
+    """Return an engine if its workers read the log of a snapshot to plan; else None.
 
     An engine of other processes may have its own number of files, `apart_from`, from which on they
     do. Without a number above 0 they never do.
     """
-    if is_in_process(engine) or not has_large_checkpoint(snapshot):
-        return False
+    if engine is None or is_in_process(engine) or not has_large_checkpoint(snapshot):
+        return None
     least = getattr(engine, "apart_from", None)
     least = APART_FROM if least is None else least
-    return least > 0 and about_files(store, snapshot) >= least
+    return engine if least > 0 and about_files(store, snapshot) >= least else None
 
 
 def is_large(snapshot: Snapshot, reading: ReadPlan | None = None) -> bool:
@@ -422,10 +422,11 @@ def _narrow(
 def possible_rows(snapshot: Snapshot, where: Expression, rows: pa.Table) -> pa.Table:
     """Return those of some live files that may have rows for which a predicate is true. Pure.
 
-    `rows` have at least the columns of `possible_columns`; the result has `path` and `dv_id`.
+    `rows` have at least the columns of `possible_columns`; the result has those that identify
+    files.
     """
     reading = read_plan(snapshot, columns=[], where=where)
-    return _narrow(snapshot, reading, ["path", "dv_id"], None, rows)[0]
+    return _narrow(snapshot, reading, ["is_add", "path", "dv_id"], None, rows)[0]
 
 
 def possible_columns(snapshot: Snapshot, where: Expression) -> Wanted:

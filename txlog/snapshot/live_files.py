@@ -434,6 +434,36 @@ def rows_at(
     )
 
 
+def chosen_rows(
+    store: Store, snapshot: Snapshot, wanted: Wanted, select: Select, engine: Engine | None = None
+) -> pa.Table:
+    """Return the live `FILE_ROWS` that `select` chooses by the wanted columns.
+
+    Only the row groups that have one of them are read completely. With an engine, its workers
+    choose, so `select` pickles. Errors are those of `fold_parts`.
+    """
+    found = fold_parts(
+        store, snapshot, wanted, _paths_of, _chained, engine=engine, distinct=False, select=select
+    )
+    paths = [path for _, some in found for path in some.to_pylist()]
+    sources = [source for source, _ in found if source is not None]
+    rows = rows_at(store, snapshot, paths, sources, engine)
+    if rows.num_rows < len(paths):  # The checkpoint was replaced, and has other row groups now.
+        return rows_at(store, snapshot, paths, engine=engine)
+    return rows
+
+
+def _paths_of(
+    batches: Iterator[tuple[Source | None, pa.Table]],
+) -> list[tuple[Source | None, pa.ChunkedArray]]:
+    """Return the paths of the files in each batch that has some. Pure."""
+    return [(source, rows["path"]) for source, rows in batches if rows.num_rows]
+
+
+def _chained(parts: list[list[Part]]) -> list[Part]:
+    return [one for part in parts for one in part]
+
+
 def _at_paths(paths: pa.Array, files: pa.Table) -> pa.Table:
     return files.filter(pc.is_in(files["path"], value_set=paths))
 

@@ -6,7 +6,7 @@ of the log is in memory at a time: the log is read for each question about its f
 are a few numbers for each file. Rules: spec/vacuum.md.
 
 With an engine of other processes, its workers list the folder, as those of a vacuum do, and open
-the sample. From the size on at which they plan scans (`plans_apart`), they also read the parts of
+the sample. From the size on at which they plan scans (`planner_of`), they also read the parts of
 the checkpoint for each question, apply the newer commits to them, and count rows in statistics
 (`_share`). This process gets the columns of the question, and compares their names with the
 listing. It reads the commits, and the tombstones that keep files from deletion.
@@ -51,7 +51,7 @@ from txlog.reconcile.files import FileState
 from txlog.reconcile.text_index import TextIndex
 from txlog.scan.deletions import deletion_place
 from txlog.scan.files import as_fragments, partition_sums
-from txlog.scan.lazy_plan import plans_apart
+from txlog.scan.lazy_plan import planner_of
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot.checksum import LiveNumbers, verify_checksum
@@ -198,7 +198,7 @@ def examine(
     try:
         if files is None and not has_large_checkpoint(snapshot):
             files = load_files(context.store, snapshot)
-        apart = context.engine if plans_apart(context.store, snapshot, context.engine) else None
+        apart = planner_of(context.store, snapshot, context.engine)
         live = _Files(context.store, snapshot, files, apart)
         listed = _listing(context, snapshot, files)
         facts = live.fold(_facts_wanted(snapshot), partial(_facts_of, live, listed), distinct=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from txlog.actions.columns import FILE_ROWS
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
-from txlog.base.arrow import arrow_array
+from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.checkpoint.file_rows import Wanted
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Companion, Operation
@@ -25,16 +28,24 @@ from txlog.expressions.tree import Expression
 from txlog.protocol.form import logged_partition_value
 from txlog.protocol.mapping import with_schema
 from txlog.protocol.properties import with_dropped
-from txlog.schema.types import DataType, StructType
-from txlog.snapshot.live_files import fold_files, load_files, rows_at
+from txlog.scan.lazy_plan import planner_of
+from txlog.schema.types import StructField, StructType
+from txlog.snapshot.live_files import (
+    Select,
+    chosen_rows,
+    has_large_checkpoint,
+    load_columns,
+    load_files,
+)
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
-from txlog.stats.partition import format_partition_values, parse_partition_values
-from txlog.store.base import Store
+from txlog.stats.partition import encoded, format_partition_values, parse_partition_values
 from txlog.verbs.append import evolved, require_free_names, sieve_of, write_metrics
 from txlog.verbs.same_rows import EVERY_FILE, Replaced, possible_files, require_same_rows
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from txlog.commit.app_versions import AnyAppVersion
     from txlog.data_files.sieve import Rejects
 
@@ -126,7 +137,10 @@ class Overwrite(Operation):
         sieve = sieve_of(self, self._quarantine, base)
         schema, modes = self._files.fit(self.context, base, sieve), self._files.modes
         if self._computed_from is not None:
-            require_same_rows(self.context.store, base, self._computed_from, self._replaced())
+            engine = planner_of(self.context.store, base, self.context.engine)
+            require_same_rows(
+                self.context.store, base, self._computed_from, self._replaced(), engine
+            )
         metadata, domains = _definition(base, schema, self._files)
         deletes = self._deletes = self._rows_replaced(base)
         if deletes.cdc:  # If there are change files, they must include the new rows, too.
@@ -164,10 +178,7 @@ class Overwrite(Operation):
         if self._files.modes.where is not None:
             return possible_files(self._files.modes.where)
         if self._files.modes.partition_mode == "dynamic":
-            return Replaced(
-                lambda _: Wanted(("path", "partition_values")),
-                lambda snapshot, rows: _inside(self._files.adds, snapshot)(rows),
-            )
+            return Replaced(_partitions, partial(in_partitions, self._files.adds))
         return EVERY_FILE
 
     def _rows_replaced(self, base: Snapshot) -> RowChanges:
@@ -177,7 +188,11 @@ class Overwrite(Operation):
             return delete_rows(self.context, base, plan, self._options)
         store = self.context.store
         if modes.partition_mode == "dynamic":
-            rows = rows_at(store, base, _in_partitions(store, self._files.adds, base))
+            inside = in_partitions(self._files.adds, base)
+            engine = planner_of(store, base, self.context.engine)
+            rows = chosen_rows(store, base, _partitions(base), inside, engine)
+        elif has_large_checkpoint(base):
+            rows = load_columns(store, base, _OF_REMOVES).live
         else:
             rows = load_files(store, base).live
         return RowChanges(None, tuple(removes_of(rows, self.context.effects.now_ms())))
@@ -201,45 +216,69 @@ class Overwrite(Operation):
         self._files.discard(self.context.store)
 
 
-def _in_partitions(store: Store, adds: list[Add], snapshot: Snapshot) -> list[str]:
-    """Return the paths of the live files that are in one of the partitions of the new ones."""
-
-    def paths(batches: Iterator[tuple[Any, pa.Table]]) -> list[str]:
-        return [path for _, rows in batches for path in rows["path"].to_pylist()]
-
-    columns, inside = Wanted(("path", "partition_values")), _inside(adds, snapshot)
-    return fold_files(store, snapshot, columns, paths, distinct=False, select=inside)
+_OF_REMOVES = tuple(name for name in FILE_ROWS.names if name != "stats")
 
 
-def _inside(adds: list[Add], snapshot: Snapshot) -> Callable[[pa.Table], pa.Table]:
-    """Return the choice of the files that are in one of the partitions of new ones.
+def _partitions(_: Snapshot) -> Wanted:
+    return Wanted(("path", "partition_values"), encoded=True)
+
+
+def in_partitions(adds: Sequence[Add], snapshot: Snapshot) -> Select:
+    """Return the choice of the files that are in one of the partitions of new ones; it pickles.
 
     Partitions are compared by value, because writers spell some types in several ways.
     """
-    mode = snapshot.mapping_mode
-    touched = []
-    for column in snapshot.partition_fields:
-        new = [logged_partition_value(add.partition_values, column, mode) for add in adds]
-        touched.append(_respelled(arrow_array(new, pa.string()), column.type))
-    wanted = set(zip(*touched, strict=True))
-
-    def inside(rows: pa.Table) -> pa.Table:
-        columns = [
-            _respelled(partition_texts(rows, column, mode), column.type)
-            for column in snapshot.partition_fields
-        ]
-        keys = zip(*columns, strict=True)
-        return rows.filter(arrow_array([key in wanted for key in keys], pa.bool_()))
-
-    return inside
+    mode, fields = snapshot.mapping_mode, tuple(snapshot.partition_fields)
+    logged = [
+        [logged_partition_value(add.partition_values, field, mode) for add in adds]
+        for field in fields
+    ]
+    different = list(zip(*set(zip(*logged, strict=True)), strict=True)) or [()] * len(fields)
+    texts = (arrow_array(list(column), pa.string()) for column in different)
+    wanted = tuple(_respelled(one, field) for one, field in zip(texts, fields, strict=True))
+    return partial(_inside, fields, mode, wanted)
 
 
-def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
-    """Return logged partition values in txlog's spelling, in which NaN equals itself."""
-    respelled: list[str | None] = format_partition_values(
-        parse_partition_values(texts, kind), kind
-    ).to_pylist()
-    return respelled
+def _inside(
+    fields: Sequence[StructField], mode: str, wanted: Sequence[pa.DictionaryArray], rows: pa.Table
+) -> pa.Table:
+    """Return the files that are in one of the wanted partitions, which are given by column. Pure.
+
+    Column by column, the first values of a partition become a number: their place among those of
+    the wanted partitions, or -1.
+    """
+    if not all(map(len, wanted)):
+        return rows.slice(0, 0)
+    ours = np.zeros(1, np.int64)
+    theirs = np.zeros(rows.num_rows, np.int64)
+    for field, texts in zip(fields, wanted, strict=True):
+        known = pc.unique(texts.dictionary_decode())
+        at = _places(_respelled(partition_texts(rows, field, mode), field), known)
+        pairs = np.where((theirs < 0) | (at < 0), -1, theirs * len(known) + at)
+        distinct, ours = np.unique(ours * len(known) + _places(texts, known), return_inverse=True)
+        found = np.searchsorted(distinct, pairs).clip(max=len(distinct) - 1)
+        theirs = np.where(distinct[found] == pairs, found, -1)
+    return rows.filter(arrow_array(theirs >= 0))
+
+
+def _respelled(texts: pa.Array, field: StructField) -> pa.DictionaryArray:
+    """Return logged partition values in txlog's spelling, in which NaN equals itself. Pure.
+
+    Each different text is spelt again once, so the dictionary may contain a text twice.
+    """
+    coded = encoded(texts)
+    values = parse_partition_values(coded.dictionary, field.type)
+    spelt = format_partition_values(values, field.type)
+    return pa.DictionaryArray.from_arrays(coded.indices, spelt)
+
+
+def _places(coded: pa.DictionaryArray, known: pa.Array) -> NDArray[np.int64]:
+    """Return the place of each value among known ones, or -1. Pure."""
+    values = pa.concat_arrays([coded.dictionary, pa.nulls(1, pa.string())])
+    found = pc.fill_null(pc.index_in(values, value_set=known), -1)
+    at = pc.fill_null(coded.indices, len(coded.dictionary))
+    places: NDArray[np.int64] = numpy_array(found.take(at)).astype(np.int64)
+    return places
 
 
 def _definition(

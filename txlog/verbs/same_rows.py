@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -12,13 +13,14 @@ import pyarrow as pa
 
 from txlog.base.arrow import pc
 from txlog.base.errors import CommitConflictError, NotFoundError, TxlogError
+from txlog.base.threads import Engine
 from txlog.checkpoint.file_rows import Wanted
 from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FEATURE
 from txlog.reconcile.files import file_keys
 from txlog.scan.lazy_plan import possible_columns, possible_rows
 from txlog.snapshot.commits import DamagedError, read_deltas
-from txlog.snapshot.live_files import fold_files
+from txlog.snapshot.live_files import Select, fold_parts
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
@@ -32,32 +34,47 @@ class Replaced:
     Parameters
     ----------
     columns
-        Returns the columns of `FILE_ROWS` that `choose` needs.
-    choose
-        Chooses among some of the live files.
+        Returns the columns of `FILE_ROWS` by which the files are chosen.
+    choice
+        Returns the choice among some of the live files. It pickles.
     """
 
     columns: Callable[[Snapshot], Wanted]
-    choose: Callable[[Snapshot, pa.Table], pa.Table]
+    choice: Callable[[Snapshot], Select]
 
-    def keys(self, store: Store, snapshot: Snapshot) -> pa.ChunkedArray:
+    def keys(
+        self, store: Store, snapshot: Snapshot, engine: Engine | None = None
+    ) -> pa.ChunkedArray:
         """Return the keys of these files; of a large table, only keys are kept."""
+        return fold_parts(
+            store,
+            snapshot,
+            self.columns(snapshot),
+            _keys_of,
+            _joined,
+            engine=engine,
+            distinct=False,
+            select=self.choice(snapshot),
+        )
 
-        def keys(batches: Iterator[tuple[Any, pa.Table]]) -> pa.ChunkedArray:
-            return _joined(file_keys(self.choose(snapshot, rows)) for _, rows in batches)
 
-        return fold_files(store, snapshot, self.columns(snapshot), keys, distinct=False)
+def _keys_of(batches: Iterator[tuple[Any, pa.Table]]) -> pa.ChunkedArray:
+    return _joined([file_keys(rows) for _, rows in batches])
 
 
-def require_same_rows(store: Store, base: Snapshot, computed_from: int, replaced: Replaced) -> None:
+def require_same_rows(
+    store: Store, base: Snapshot, computed_from: int, replaced: Replaced, engine: Engine | None
+) -> None:
     """Raise if a version has other rows to replace than the one that new rows are from.
+
+    With an engine, its workers read the files of both versions.
 
     Raises
     ------
     CommitConflictError
         The rows of another writer would be lost.
     """
-    if has_other_rows(store, base, computed_from, replaced):
+    if has_other_rows(store, base, computed_from, replaced, engine):
         raise CommitConflictError(
             version=base.version,
             rule="CON-30",
@@ -71,7 +88,13 @@ def require_same_rows(store: Store, base: Snapshot, computed_from: int, replaced
         )
 
 
-def has_other_rows(store: Store, base: Snapshot, computed_from: int, replaced: Replaced) -> bool:
+def has_other_rows(
+    store: Store,
+    base: Snapshot,
+    computed_from: int,
+    replaced: Replaced,
+    engine: Engine | None = None,
+) -> bool:
     """Return whether the rows that a write replaces may have changed since an earlier version.
 
     Files may be others nevertheless: commits that only move rows (`dataChange=false`) change none.
@@ -83,7 +106,7 @@ def has_other_rows(store: Store, base: Snapshot, computed_from: int, replaced: R
         before = snapshot_at(store, computed_from)
     except NotFoundError:  # It is another table now, or the log of that version is gone.
         return True
-    known, now = replaced.keys(store, before), replaced.keys(store, base)
+    known, now = (replaced.keys(store, one, engine) for one in (before, base))
     if _are_in(now, known) and _are_in(known, now):  # A checkpoint may have one twice.
         return False
     return not _are_moved(store, base, computed_from, replaced, known)
@@ -105,12 +128,12 @@ def _are_moved(
         rows = read_deltas(store, files).files
     except DamagedError:
         return False
-    added = file_keys(replaced.choose(base, rows.filter(rows["is_add"])))
+    added = file_keys(replaced.choice(base)(rows.filter(rows["is_add"])))
     changed = file_keys(rows.filter(rows["data_change"]))
     return not pc.any(pc.is_in(changed, value_set=_joined([known, added])), min_count=0).as_py()
 
 
-def _joined(parts: Iterable[pa.ChunkedArray]) -> pa.ChunkedArray:
+def _joined(parts: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
     return pa.chunked_array(list(chain.from_iterable(one.chunks for one in parts)), pa.string())
 
 
@@ -122,24 +145,37 @@ def _paths(_: Snapshot) -> Wanted:
     return Wanted(("path",))
 
 
-EVERY_FILE = Replaced(_paths, lambda _, rows: rows)
+def _all(_: Snapshot) -> Select:
+    return _itself
+
+
+def _itself(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+EVERY_FILE = Replaced(_paths, _all)
 """All live files."""
 
 
 def possible_files(where: Expression) -> Replaced:
     """Return the choice of the files that may have rows for which a predicate is true."""
+    return Replaced(partial(_columns_of, where), partial(_possible, where))
 
-    def columns(snapshot: Snapshot) -> Wanted:
-        with suppress(TxlogError):  # As below.
-            return possible_columns(snapshot, where)
-        return _paths(snapshot)
 
-    def chosen(snapshot: Snapshot, rows: pa.Table) -> pa.Table:
-        if snapshot.supports(FEATURE):  # Files of columns change the rows of other files.
-            return rows
-        try:
-            return possible_rows(snapshot, where, rows)
-        except TxlogError:  # This version has other columns.
-            return rows
+def _columns_of(where: Expression, snapshot: Snapshot) -> Wanted:
+    with suppress(TxlogError):  # As below.
+        return possible_columns(snapshot, where)
+    return _paths(snapshot)
 
-    return Replaced(columns, chosen)
+
+def _possible(where: Expression, snapshot: Snapshot) -> Select:
+    if snapshot.supports(FEATURE):  # Files of columns change the rows of other files.
+        return _itself
+    return partial(_possible_among, snapshot.without_files(), where)
+
+
+def _possible_among(snapshot: Snapshot, where: Expression, rows: pa.Table) -> pa.Table:
+    try:
+        return possible_rows(snapshot, where, rows)
+    except TxlogError:  # This version has other columns.
+        return rows

@@ -16,6 +16,7 @@ from txlog.actions.table import Metadata
 from txlog.base.effects import REAL
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
 from txlog.base.texts import without_secrets
+from txlog.base.threads import Engine
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context, require_shared
 from txlog.commit.intent import Intent, Reads
@@ -43,6 +44,7 @@ from txlog.data_files.write_plan import (
 )
 from txlog.protocol.mapping import MAPPING_MODE
 from txlog.protocol.properties import Properties
+from txlog.scan.lazy_plan import planner_of
 from txlog.schema.arrow import from_arrow
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
@@ -259,6 +261,7 @@ def commit_files(
     written_for: Collection[str] = (),
     may_make: bool = True,
     quarantine: WrittenQuarantine | None = None,
+    engine: Engine | None = None,
 ) -> Outcome:
     """Commit the files of tasks as one version; runs on the driver.
 
@@ -272,6 +275,8 @@ def commit_files(
         Whether the table may be missing.
     quarantine
         The rows that do not fit.
+    engine
+        Does the work of an overwrite if its workers plan changes of a table of this size.
 
     Raises
     ------
@@ -302,6 +307,9 @@ def commit_files(
         discard()
         return settled.outcome
     if latest is not None:
+        if target.request.mode == "overwrite":
+            planner = planner_of(target.store, latest, engine)
+            context = context if planner is None else replace(context, engine=planner)
         landed = _changed(context, target, latest, adds, txn, quarantine)
         if landed.outcome.skipped and quarantine is not None:
             quarantine.discard()

@@ -59,7 +59,7 @@ from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.schema.blobs import BLOB
 from txlog.spark_ext.answers import answered, unpacked
-from txlog.spark_ext.engine import before_commit, map_in_arrow, not_fitting
+from txlog.spark_ext.engine import SparkEngine, before_commit, map_in_arrow, not_fitting
 from txlog.spark_ext.names import placed
 from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import neutral, spark_schema
@@ -257,7 +257,8 @@ def _committed(
     if there is not None:
         target = with_refused(target, there)
     adds, kept = written_by_tasks(df, target, txn)
-    return commit_files(target, adds, txn, quarantine=kept)
+    engine = SparkEngine(df.sparkSession)
+    return commit_files(target, adds, txn, quarantine=kept, engine=engine)
 
 
 def written_by_tasks(
