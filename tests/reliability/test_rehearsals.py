@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -29,6 +30,32 @@ def store() -> Iterator[MemoryStore]:
     made = MemoryStore(f"memory://{uuid.uuid4()}")
     yield made
     clear(made)
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail if a file is written whose name has a meaning, or if one is touched that was there."""
+    own: set[str] = set()
+
+    def written(store: MemoryStore, path: str, data: bytes) -> None:
+        assert not path.startswith(("_delta_log/", "_txlog_index/", "_txlog_trash/")), path
+        own.add(store.resolve(path))
+        put(store, path, data)
+
+    def deleted(store: MemoryStore, paths: Sequence[str]) -> None:
+        assert own.issuperset(map(store.resolve, paths)), paths
+        delete(store, paths)
+
+    put, delete = MemoryStore._put, MemoryStore.delete
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "_put", written)
+        patch.setattr(MemoryStore, "delete", deleted)
+        yield
+
+
+def times_of(store: MemoryStore) -> dict[str, object]:
+    """Return when each file of a table was written."""
+    return {info.name: info.modified_ms for info in store.list_tree("")}
 
 
 def said(case: Case, store: MemoryStore) -> Any:
@@ -58,15 +85,33 @@ def said(case: Case, store: MemoryStore) -> Any:
     ],
 )
 def test_a_rehearsal_says_what_the_verb_does_and_leaves_nothing(
-    store: MemoryStore, name: str
+    store: MemoryStore, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES[name]
     case.make(context_of(store))
     if not case.new and name not in _WITHOUT_INDEX:
         opened(store).indexes.create("id", name="extra", build=False)
-    before = files_below(store)
-    with rehearsing():
+    before, times = files_below(store), times_of(store)
+    with rehearsing(), watched(monkeypatch):
         would = said(case, store)
     if name not in _BY_WORKERS:
-        assert files_below(store) == before
+        assert (files_below(store), times_of(store)) == (before, times)
     assert said(case, store) == would
+
+
+def test_a_rehearsed_build_of_an_index_reads_no_keys(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES["build an index"]
+    case.make(context_of(store))
+    table = opened(store)
+    before = files_below(store)
+
+    def refused(*_: object) -> None:
+        raise AssertionError("keys are read")
+
+    with monkeypatch.context() as patch, rehearsing():
+        patch.setattr("txlog.verbs.indexes.read_run", refused)
+        would = table.indexes.build()
+    assert files_below(store) == before
+    assert table.indexes.build().files_built == would.files_built > 0

@@ -50,7 +50,9 @@ def rehearsing(asked: bool = True) -> Iterator[None]:
     """Let operations be tried without a commit; the files that they write are deleted.
 
     Nothing else is deleted, moved or dropped: a vacuum and the like only say what they would do.
-    Methods that commit nothing and delete nothing, such as that for checkpoints, do their work.
+    Methods that commit nothing and delete nothing, such as that for checkpoints, do their work; a
+    build of an index only says how many files it would read. The clock of a store is not asked,
+    because that needs a file.
     """
     token = _rehearsing.set(asked)
     try:

@@ -40,6 +40,7 @@ from txlog.commit.operation import execute as execute_on
 from txlog.log.names import LOG_FOLDER, commit_name, log_path
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import clones_of
+from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import parse_timestamp
 from txlog.store.base import Store
 from txlog.store.catalog_database import (
@@ -283,8 +284,6 @@ class Catalog:
             user_metadata=user_metadata,
             storage_options=self._options,
         )
-        if is_rehearsing():
-            return table
         try:
             return self._take(name, table, managed, is_own=True)
         except AlreadyExistsError:  # Another process took the name meanwhile, or the place.
@@ -314,7 +313,7 @@ class Catalog:
         _require_managed(managed)
         # A table of this catalog that was lost from its database has its feature still.
         table = Table(uri, storage_options=self._options)
-        return table if is_rehearsing() else self._take(name, table, managed, is_own=False)
+        return self._take(name, table, managed, is_own=False)
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a table another name. Its files stay where they are.
@@ -329,8 +328,7 @@ class Catalog:
         other = self._database.table(new_name)
         if other is not None and other.table_id != row.table_id:
             raise _exists(new_name)
-        if not is_rehearsing():
-            self._database.change(row.table_id, name=new_name)
+        self._database.change(row.table_id, name=new_name)
 
     def drop(self, name: str) -> None:
         """Drop a table: its name is free, and managed tables take no commits any more.
@@ -338,8 +336,7 @@ class Catalog:
         Files stay until `purge`. Before that, `undrop` brings the table back.
         """
         row = self._row(name)
-        if not is_rehearsing():
-            self._database.drop(row.table_id)
+        self._database.drop(row.table_id)
 
     def dropped(self) -> pa.Table:
         """Return the dropped tables, as `tables` does, with `dropped` in place of `created`."""
@@ -367,9 +364,9 @@ class Catalog:
             )
         row = max(rows, key=lambda row: row.dropped_ms or 0)
         self._require_free(new_name or name)
+        self._database.change(row.table_id, name=new_name or name, dropped_ms=None)
         if is_rehearsing():
             return self._open_dropped(row, None)
-        self._database.change(row.table_id, name=new_name or name, dropped_ms=None)
         return self.table(new_name or name)
 
     def purge(
@@ -501,26 +498,29 @@ class Catalog:
         _require_managed(managed)
         self._open(self._row(name), None)  # It finishes what ended half-way.
         row = self._row(name)
-        if row.managed == managed or is_rehearsing():
+        if row.managed == managed:
             return self._open(row, None)
         store = open_store(row.location, self._options)
-        snapshot = load_snapshot(PublishedStore(store))
+        self._take_in(row, store, managed, load_snapshot(PublishedStore(store)))
+        return self.table(name)
+
+    def _take_in(self, row: TableRow, store: Store, managed: Managed, snapshot: Snapshot) -> None:
         done = execute_on(TakeIn(managed, self._id), Context(store), snapshot)
         # From here on only the catalog makes commits, so this is the latest version.
         self._database.manage(row.table_id, managed, done.snapshot.version)
-        return self.table(name)
 
     def release(self, name: str) -> Table:
         """Let a table out: its commits no longer go through the catalog, which only names it."""
         table = self._open(self._row(name), None)  # It finishes what ended half-way.
         row = self._row(name)
-        if row.managed is None or is_rehearsing():
+        if row.managed is None:
             return table
         context = context_of(table)
         assert isinstance(context.store, ManagedStore)
         last = replace(context, store=replace(context.store, is_last=True))
-        execute_on(LetOut(), last, table.refresh().snapshot)
-        self._finish_release(self._row(name))
+        done = execute_on(LetOut(), last, table.refresh().snapshot)
+        if not done.outcome.rehearsed:
+            self._finish_release(self._row(name))
         return self.table(name)
 
     def _finish_release(self, row: TableRow) -> None:
@@ -549,7 +549,7 @@ class Catalog:
             accepted.
         """
         row = self._row(name)
-        if row.managed is not None:
+        if row.managed is not None and not is_rehearsing():
             self._recover(row)
         return self.table(name)
 
@@ -894,6 +894,11 @@ class Catalog:
                 if is_dropped
                 else "Use that name, or rename it",
             ) from None
+        if is_rehearsing():  # The row is not there.
+            if managed:
+                store = open_store(row.location, self._options)
+                self._take_in(row, store, managed, replace(table.snapshot, is_managed=True))
+            return table
         return self.manage(name, managed) if managed else self._open(row, None)
 
     def _require_free(self, name: str) -> None:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
-from txlog.base.effects import REAL
+from txlog.base.effects import REAL, is_rehearsing
 from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -212,7 +212,7 @@ class CatalogDatabase:
         database = self._database
         with suppress(Exception):  # Another process creates them. If none can, the next use raises.
             database.metadata.create_all(database.engine)
-        with suppress(AlreadyExistsError), self._changing() as run:
+        with suppress(AlreadyExistsError), self._changing(is_kept=True) as run:
             # One transaction, so that a catalog with a format has all the rest too.
             given = {"format": _FORMAT, **facts}
             rows = [{"name": name, "value": value} for name, value in given.items()]
@@ -407,7 +407,7 @@ class CatalogDatabase:
         """
         rows = self._database.tables
         try:
-            with self._changing() as run:
+            with self._changing(is_kept=True) as run:
                 tick = self._tick(run)
                 for one in accepted:
                     values: dict[str, Any] = {"latest_version": one.version}
@@ -454,7 +454,7 @@ class CatalogDatabase:
         from sqlalchemy import func
 
         rows, commits = self._database.tables, self._database.commits
-        with self._changing() as run:
+        with self._changing(is_kept=True) as run:
             result = run(
                 rows.update()
                 .where(rows.c.table_id == table_id, rows.c.latest_version == latest_version)
@@ -610,7 +610,7 @@ class CatalogDatabase:
     def published(self, table_id: str, versions: Sequence[int]) -> None:
         """Record that commits are in the log, under their final names."""
         rows = self._database.commits
-        with self._changing() as run:
+        with self._changing(is_kept=True) as run:
             run(self._as_published(table_id).where(rows.c.version.in_(versions)))
 
     def _as_published(self, table_id: str) -> Any:
@@ -809,10 +809,20 @@ class CatalogDatabase:
             raise self._failed(error) from error
 
     @contextmanager
-    def _changing(self, *, is_unknown: bool = False) -> Iterator[Callable[..., Any]]:
+    def _changing(
+        self, *, is_unknown: bool = False, is_kept: bool = False
+    ) -> Iterator[Callable[..., Any]]:
         """Yield a function that runs statements in one transaction of the database.
 
-        With `is_unknown`, a failed commit raises `UnknownAnswerError`: it may have succeeded.
+        A rehearsal runs them too, so it meets the same errors, and then rolls them back.
+
+        Parameters
+        ----------
+        is_unknown
+            A failed commit raises `UnknownAnswerError`: it may have succeeded.
+        is_kept
+            Also in a rehearsal: the statements record what the logs of tables say already, which
+            is done whenever somebody opens them.
         """
         engine = self._database.engine
         is_committing = False
@@ -822,6 +832,9 @@ class CatalogDatabase:
                     # A transaction that begins by reading could not always become a writing one.
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection.execute
+                if is_rehearsing() and not is_kept:
+                    connection.rollback()
+                    return
                 is_committing = True
                 connection.commit()
         except (TxlogError, _UndoneError):

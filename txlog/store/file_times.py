@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from txlog.base.effects import Effects
+from txlog.base.effects import Effects, is_rehearsing
 from txlog.base.errors import NotFoundError
 from txlog.store.base import Store, known_ms
 
@@ -103,6 +103,16 @@ def store_now_ms(store: Store, mark: str) -> int | None:
     return None
 
 
+def clock_ms(store: Store, effects: Effects) -> int | None:
+    """Return the time of a store's clock in milliseconds; None if it has no times of files.
+
+    A rehearsal writes nothing, so it takes the time of this process.
+    """
+    if is_rehearsing():
+        return effects.now_ms()
+    return store_now_ms(store, clock_mark(effects))
+
+
 def ahead_ms(store: Store, effects: Effects) -> int:
     """Return how far the clock of this process is ahead of the clock of a store.
 
@@ -110,7 +120,7 @@ def ahead_ms(store: Store, effects: Effects) -> int:
     store tells no times. Subtract it from the process's time before comparing that with the times
     of files: else files would seem older than they are.
     """
-    theirs = store_now_ms(store, clock_mark(effects))
+    theirs = clock_ms(store, effects)
     return 0 if theirs is None else difference_ms(effects.now_ms(), theirs)
 
 

@@ -18,7 +18,6 @@ from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.base.arrow import pc
 from txlog.base.columns import flat
-from txlog.base.effects import is_rehearsing
 from txlog.base.errors import (
     CommitConflictError,
     DataFileError,
@@ -68,7 +67,7 @@ from txlog.snapshot.time_travel import (
 from txlog.stats.files import num_records
 from txlog.store.base import Store, is_older, is_there
 from txlog.store.branches import BranchStore, chain_of
-from txlog.store.file_times import clock_mark, store_now_ms
+from txlog.store.file_times import clock_ms
 from txlog.store.open import locate
 from txlog.verbs.features import with_counts
 
@@ -327,10 +326,7 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
         context = replace(context, store=context.store.inner)
         base = load_snapshot(context.store)
     begun = 0
-    if is_rehearsing():  # It commits nothing, and writes nothing to ask the store.
-        store_ms: int | None = context.effects.now_ms()
-    else:
-        store_ms = store_now_ms(context.store, clock_mark(context.effects))
+    store_ms = clock_ms(context.store, context.effects)
     for commit in _commits_of_vacuums(context, base, store_ms):
         operation = None if commit.info is None else commit.info.operation
         begun += (operation == "VACUUM START") - (operation == "VACUUM END" and begun > 0)
