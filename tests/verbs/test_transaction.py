@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog import InvalidInputError
+from txlog.protocol.access import needed_features, supports
 from txlog.store.open import open_store
 from txlog.testing import Fault, FaultyStore, open_table
 
@@ -59,10 +60,13 @@ def apply(target: Any, change: Change) -> None:
     kind, argument, where = change
     if kind == "append":
         target.append(rows(*argument))
+    elif kind == "widen":  # The column is null in older rows.
+        wider = rows(*argument)
+        target.append(wider.append_column(where, wider["x"]), schema_mode="merge")
     elif kind == "delete":
         target.delete(where)
     elif kind == "merge":
-        merger = target.merge(rows(*set(argument)), "target.x = source.x")
+        merger = target.merge(rows(*set(argument)), on="x")
         merger.when_matched_delete().when_not_matched_insert_all().execute()
     elif kind == "overwrite":
         target.overwrite(rows(*argument))
@@ -83,6 +87,7 @@ NUMBERS = st.lists(st.integers(0, 30), min_size=1, max_size=4)
 RANGES = st.tuples(st.integers(0, 15), st.integers(16, 31))
 CHANGES = st.one_of(
     st.tuples(st.just("append"), NUMBERS, st.none()),
+    st.tuples(st.just("widen"), NUMBERS, st.sampled_from("yz")),
     st.tuples(st.just("delete"), st.none(), RANGES.map(lambda r: f"x >= {r[0]} AND x < {r[1]}")),
     st.tuples(st.just("delete"), st.none(), st.integers(0, 30).map(lambda x: f"x = {x}")),
     st.tuples(st.just("replace"), NUMBERS, RANGES),
@@ -125,6 +130,24 @@ def test_together_is_as_one_after_the_other(
         )
     ids = opened.to_arrow(columns=["_rowid"])["_rowid"].to_pylist()
     assert len(set(ids)) == len(ids)
+    for feature in needed_features(opened.snapshot.schema, opened.snapshot.properties):
+        assert supports(opened.protocol, feature), feature
+
+
+@pytest.mark.spec("CON-21")
+def test_metadata_comes_with_the_features_that_it_names(tmp_path: Path) -> None:
+    """A delete brings vectors, the metadata of a column states them, and then no file has one."""
+    table = txlog.Table.create(tmp_path / "t", rows().schema)
+    table.append(rows(*range(5)))
+    assert not supports(table.protocol, "deletionVectors")
+    with table.transaction() as tx:
+        tx.delete("x = 3")
+        apply(tx, ("widen", (7,), "y"))
+        tx.delete("x < 5")
+    assert table.properties["delta.enableDeletionVectors"] == "true"
+    assert supports(table.protocol, "deletionVectors")
+    table.delete("x = 7")
+    assert values(txlog.Table(table.uri)) == []
 
 
 @pytest.mark.spec("CON-21")

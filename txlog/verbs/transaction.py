@@ -168,6 +168,11 @@ class Transaction(Operation):
             pending_ids=self._pending,
             first=self._first,
         )
+        protocol = attempt.after.protocol
+        if intent.metadata is not None and protocol != self._first.protocol:
+            # The metadata may state what an earlier operation brought, such as deletion vectors,
+            # even if no file of that operation stays.
+            intent = replace(intent, protocol=protocol)
         self._pending += sum(add.num_records or 0 for add in intent.adds)
         self._intents.append(intent)
         self._states.append(self._state)
