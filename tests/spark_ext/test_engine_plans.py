@@ -167,11 +167,11 @@ def test_a_doctor_on_workers_loads_no_log(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-@pytest.mark.spec("SPK-32")
+@pytest.mark.spec("SPK-32", "SPK-34")
 def test_changes_on_spark(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delete, update and merge of `DeltaTable`, the verbs of an engine, and overwrites."""
+    """Verbs of `DeltaTable` and of an engine, overwrites by frames, and a vacuum."""
     from txlog.spark_ext import DeltaTable, write
 
     shares = []
@@ -206,5 +206,9 @@ def test_changes_on_spark(
                 shares.clear()
                 write(new, str(path), mode="overwrite", **how)
                 assert bool(shares) is (name == "apart")
+            shares.clear()
+            listed = held.vacuum(0, True, False)
+            assert bool(shares) is (name == "apart")
+        assert listed == txlog.Table(path).vacuum(0, True, False)
         found.append(sorted(map(str, txlog.Table(path).to_arrow().to_pylist())))
     assert found[0] == found[1]

@@ -223,7 +223,8 @@ def fold_parts(
         whole = partial(_joined, fold, join)
         return fold_files(store, snapshot, wanted, whole, sources, distinct=distinct, select=select)
     chosen = None if ANYWHERE in (sources or ()) else sources
-    apart = _Apart(store, snapshot, _live_columns(wanted), fold, engine, distinct, select)
+    of_live = partial(_of_live, fold)
+    apart = _Apart(store, snapshot, _live_columns(wanted), of_live, engine, distinct, select)
     return apart.folded(lambda parts: join(list(parts)), chosen)
 
 
@@ -255,18 +256,25 @@ def fold_in_turn(
         yield from parts
         yield of_commits
 
-    apart = _Apart(store, snapshot, _live_columns(wanted), part, engine, distinct, None)
+    of_live = partial(_of_live, part)
+    apart = _Apart(store, snapshot, _live_columns(wanted), of_live, engine, distinct, None)
     return apart.folded(lambda parts: fold(in_order(parts)), None, at_once=_SHARES_IN_TURN)
+
+
+def _of_live(
+    fold: Callable[[Iterator[tuple[Source | None, pa.Table]]], Part], states: Iterator[_Found]
+) -> Part:
+    return fold((source, state.live) for source, state in states)
 
 
 @dataclass(frozen=True)
 class _Apart(Generic[Part]):
-    """The parts of the live files, each folded by a worker of an engine."""
+    """The parts of the files of a version, each folded by a worker of an engine."""
 
     store: Store
     snapshot: Snapshot
     wanted: Wanted
-    fold: Callable[[Iterator[tuple[Source | None, pa.Table]]], Part]
+    fold: Callable[[Iterator[_Found]], Part]
     engine: Engine
     distinct: bool
     select: Select | None
@@ -289,7 +297,7 @@ class _Apart(Generic[Part]):
             # To find the newest version that can be read would need all files in this process.
             return _from_sound_files(self.store, self.snapshot, read, explains=False, again=True)
         found = _selected(load_files(self.store, self.snapshot), self.select)
-        return join(iter([self.fold(iter([(ANYWHERE, found.live)]))]))
+        return join(iter([self.fold(iter([(ANYWHERE, found)]))]))
 
     def _parts(
         self, current: Snapshot, chosen: Sequence[Source] | None, at_once: int | None
@@ -299,7 +307,7 @@ class _Apart(Generic[Part]):
         tail = newest(current.tail.rows)
         found = state_of(tail)
         require_sound(current, found.live)
-        yield self.fold(iter([(None, _selected(found, self.select).live)]))
+        yield self.fold(iter([(None, _selected(found, self.select))]))
         if not current.checkpoint:
             return
         task = _FoldShare(
@@ -353,13 +361,13 @@ def _united(sources: Sequence[Source]) -> Source:
 
 @dataclass(frozen=True, kw_only=True)
 class _FoldShare(Generic[Part]):
-    """Fold the live files of a share of a checkpoint: the work of one worker."""
+    """Fold the files of a share of a checkpoint: the work of one worker."""
 
     store: Store
     snapshot: Snapshot
     newer: Newer
     wanted: Wanted
-    fold: Callable[[Iterator[tuple[Source | None, pa.Table]]], Part]
+    fold: Callable[[Iterator[_Found]], Part]
     anywhere: bool  # Whether row groups have no meaning for the caller.
     distinct: bool
     select: Select | None
@@ -368,13 +376,13 @@ class _FoldShare(Generic[Part]):
         """Return the result of the fold, and the hashes of all files if they must be distinct."""
         seen: list[Hashes] = []
 
-        def states() -> Iterator[tuple[Source | None, pa.Table]]:
+        def states() -> Iterator[_Found]:
             version = self.snapshot.checkpoint[0].version
             for source, batch in file_batches(self.store, [share], version, self.wanted):
                 if self.distinct:
                     seen.append(key_hashes(batch))
                 left = _left(self.snapshot, batch, self.newer, self.select)
-                yield (ANYWHERE if self.anywhere else source), left.live
+                yield (ANYWHERE if self.anywhere else source), left
 
         part = self.fold(states())
         return part, np.concatenate([_NO_HASHES, *seen]) if self.distinct else None
@@ -547,6 +555,45 @@ def fold_states(
 
     wanted = Wanted() if columns is None else _of_states(columns)
     return _fold(store, snapshot, wanted, folded)
+
+
+def fold_states_in_turn(
+    store: Store,
+    snapshot: Snapshot,
+    columns: Collection[str],
+    part: Callable[[Iterator[FileState]], Part],
+    fold: Callable[[Iterator[Part]], Result],
+    *,
+    engine: Engine | None,
+) -> Result:
+    """Fold what `part` makes of live files and tombstones, part by part.
+
+    Parameters
+    ----------
+    part
+        Gets the states of a batch with some columns; of a share of the checkpoint, if a worker of
+        the engine reads it. Then it pickles.
+    fold
+        Gets the results in any order, few of which are in memory at a time. It may be called again,
+        for other files of the log.
+    engine
+        None: this process reads the log batch by batch.
+
+    Errors are those of `fold_parts`.
+    """
+    if engine is None:
+
+        def folded(states: Iterator[FileState]) -> Result:
+            return fold(part(iter([state])) for state in states)
+
+        return fold_states(store, snapshot, folded, columns)
+    of_states = partial(_without_sources, part)
+    apart = _Apart(store, snapshot, _of_states(columns), of_states, engine, True, None)
+    return apart.folded(fold, None, at_once=_SHARES_IN_TURN)
+
+
+def _without_sources(part: Callable[[Iterator[FileState]], Part], states: Iterator[_Found]) -> Part:
+    return part(state for _, state in states)
 
 
 def _of_states(columns: Collection[str]) -> Wanted:

@@ -8,8 +8,8 @@ are a few numbers for each file. Rules: spec/vacuum.md.
 With an engine of other processes, its workers list the folder, as those of a vacuum do, and open
 the sample. From the size on at which they plan scans (`planner_of`), they also read the parts of
 the checkpoint for each question, apply the newer commits to them, and count rows in statistics
-(`_share`). This process gets the columns of the question, and compares their names with the
-listing. It reads the commits, and the tombstones that keep files from deletion.
+(`_share`), and return the tombstones that keep files from deletion, as for a vacuum. This process
+gets the columns of the question, and compares their names with the listing. It reads the commits.
 """
 
 from __future__ import annotations

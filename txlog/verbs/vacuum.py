@@ -25,7 +25,7 @@ from txlog.base.errors import (
     TxlogError,
 )
 from txlog.base.observe import removing
-from txlog.base.threads import tracked
+from txlog.base.threads import Engine, Threads, tracked
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
@@ -42,14 +42,15 @@ from txlog.lookup.segments import read_paths
 from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path
+from txlog.scan.lazy_plan import planner_of
 from txlog.snapshot.branches import Branch, registry_of
 from txlog.snapshot.commits import DamagedError, read_deltas
-from txlog.snapshot.live_files import fold_states, load_columns
+from txlog.snapshot.live_files import fold_states_in_turn, load_columns
 from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import RegisteredClone, clones_of, held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
-from txlog.store.base import ObjectInfo, Store, is_older, is_there, map_many
+from txlog.store.base import ObjectInfo, Store, is_far, is_older, is_there, map_many
 from txlog.store.branches import (
     BRANCHES_FOLDER,
     BranchStore,
@@ -189,7 +190,7 @@ def vacuum(
     store = context.store
     versions = [snapshot_at(store, one, catalog=snapshot.catalog) for one in request.keep_versions]
     # They are the same in every round, even if a pin is moved or the log is cleaned up meanwhile.
-    kept = [key for version in versions for key in _needed_by(store, version)]
+    kept = [key for version in versions for key in _needed_by(context, version)]
     before: list[pa.Table] = []  # The files that earlier rounds deleted.
     while True:
         done = _round(context, snapshot, request, kept, files)
@@ -237,10 +238,10 @@ def _round(
             besides=pa.concat_arrays([arrow_array([], pa.string()), *covered.values()]),
         )
         if files is None:
-            each_referenced(store, snapshot, cutoff_ms, asked.add)
+            each_referenced(store, snapshot, cutoff_ms, asked.add, context.engine)
         else:
             asked.add(referenced(files, cutoff_ms))
-        needed_elsewhere(store, snapshot, kept_ms, cutoff_ms, asked.add)
+        needed_elsewhere(context, snapshot, kept_ms, cutoff_ms, asked.add)
         for keys in kept:
             asked.add(keys)
         needed = asked.needed()
@@ -373,7 +374,7 @@ class _VacuumLog:
 
 
 def needed_elsewhere(
-    store: Store,
+    context: Context,
     snapshot: Snapshot,
     kept_ms: int,
     cutoff_ms: int,
@@ -388,6 +389,8 @@ def needed_elsewhere(
 
     Parameters
     ----------
+    context
+        The workers of its engine read the checkpoints of large tables.
     visited
         The locations and ids of clones, with the time since which their versions are needed. Two
         tables may be clones of each other.
@@ -397,20 +400,22 @@ def needed_elsewhere(
     NotFoundError, LogCorruptError
         A pinned version or a clone cannot be read, so it is unknown which files it needs.
     """
+    store, engine = context.store, context.engine
     if visited is None:  # The caller decides about the files of the table itself.
         visited = {(store.root, snapshot.metadata.id): -(1 << 63)}
     now_ms = cutoff_ms + kept_ms
     if kept_ms > retention_ms(snapshot, None, enforce=False):
         removed = _removed_since(store, snapshot, cutoff_ms)
         take(referenced(FileState(empty_rows(), removed), cutoff_ms))
-    each_of_branches(store, snapshot, cutoff_ms, take)
+    _each_of_branches(context, snapshot, cutoff_ms, take)
     known = set[int]()
     for held in held_versions(snapshot, now_ms):
         if held.version in known:
             continue
         known.add(held.version)
         try:
-            each_referenced(store, load_snapshot(store, version=held.version), None, take)
+            version = load_snapshot(store, version=held.version)
+            each_referenced(store, version, None, take, engine)
         except (NotFoundError, LogCorruptError) as error:
             if held in held_versions(refresh(store, snapshot), now_ms):
                 error.remedy = f"Nothing was deleted; {held.remedy}"
@@ -433,11 +438,21 @@ def needed_elsewhere(
                 continue
             visited[here] = oldest_ms
             theirs_too = partial(_take_of_clone, take, latest.root)
-            each_referenced(theirs, latest, oldest_ms, theirs_too)
-            needed_elsewhere(theirs, latest, kept, oldest_ms, theirs_too, visited)
+            there = replace(context, store=theirs, engine=_reaching(context, theirs))
+            each_referenced(theirs, latest, oldest_ms, theirs_too, there.engine)
+            needed_elsewhere(there, latest, kept, oldest_ms, theirs_too, visited)
 
 
-def each_of_branches(store: Store, snapshot: Snapshot, cutoff_ms: int, take: Take) -> None:
+def _reaching(context: Context, clone: Store) -> Engine:
+    """Return an engine that reads the log of a clone.
+
+    Workers that read the table may not reach a disk, or the memory, of this process.
+    """
+    reach = is_far(clone) or (type(clone) is type(context.store) and not is_far(context.store))
+    return context.engine if reach else Threads()
+
+
+def _each_of_branches(context: Context, snapshot: Snapshot, cutoff_ms: int, take: Take) -> None:
     """Give `take` the keys of the files that open branches need, as `each_referenced` does.
 
     The files of their bases are those of kept versions (`held_versions`).
@@ -447,10 +462,11 @@ def each_of_branches(store: Store, snapshot: Snapshot, cutoff_ms: int, take: Tak
     NotFoundError, LogCorruptError
         A branch cannot be read, so it is unknown which files it needs.
     """
+    store = context.store
     for branch in _written_branches(store, snapshot):
         view = BranchStore.of(store, branch.chain)
         try:
-            each_referenced(view, load_snapshot(view), cutoff_ms, take)
+            each_referenced(view, load_snapshot(view), cutoff_ms, take, context.engine)
         except (NotFoundError, LogCorruptError) as error:
             if branch in registry_of(refresh(store, snapshot)).open:
                 error.remedy = (
@@ -473,8 +489,14 @@ def _take_of_clone(take: Take, root: str, keys: pa.Array) -> None:
     take(absolute_keys(root, keys))
 
 
-def each_referenced(store: Store, snapshot: Snapshot, cutoff_ms: int | None, take: Take) -> None:
-    """Give `take` the keys of `referenced` of a version, in parts; only one part is in memory.
+def each_referenced(
+    store: Store,
+    snapshot: Snapshot,
+    cutoff_ms: int | None,
+    take: Take,
+    engine: Engine | None = None,
+) -> None:
+    """Give `take` the keys of `referenced` of a version, in parts; only few parts are in memory.
 
     If a checkpoint proves to be damaged, keys come again from other files of the log. Errors are
     those of `load_files`; then keys are missing.
@@ -483,15 +505,27 @@ def each_referenced(store: Store, snapshot: Snapshot, cutoff_ms: int | None, tak
     ----------
     cutoff_ms
         None: only the live files and their deletion vectors count.
+    engine
+        Its workers read the checkpoint if they plan changes of a table of this size.
     """
 
-    def fold(states: Iterator[FileState]) -> None:
-        for state in states:
-            if cutoff_ms is None:
-                state = replace(state, tombstones=state.tombstones.slice(0, 0))
-            take(referenced(state, cutoff_ms or 0))
+    def fold(parts: Iterator[pa.Array]) -> None:
+        for keys in parts:
+            take(keys)
 
-    fold_states(store, snapshot, fold, _COLUMNS)
+    part = partial(_keys_of, cutoff_ms)
+    planner = planner_of(store, snapshot, engine)
+    fold_states_in_turn(store, snapshot, _COLUMNS, part, fold, engine=planner)
+
+
+def _keys_of(cutoff_ms: int | None, states: Iterator[FileState]) -> pa.Array:
+    """Return the keys of `referenced` of some files, as `each_referenced` has them. Pure."""
+    found = [arrow_array([], pa.string())]
+    for state in states:
+        if cutoff_ms is None:
+            state = replace(state, tombstones=state.tombstones.slice(0, 0))
+        found.append(referenced(state, cutoff_ms or 0))
+    return pa.concat_arrays(found)
 
 
 def _latest_of(store: Store, clone: RegisteredClone) -> Snapshot | None:
@@ -504,10 +538,10 @@ def _latest_of(store: Store, clone: RegisteredClone) -> Snapshot | None:
     return None
 
 
-def _needed_by(store: Store, version: Snapshot) -> list[pa.Array]:
+def _needed_by(context: Context, version: Snapshot) -> list[pa.Array]:
     """Return the keys of the files of one version."""
     keys: list[pa.Array] = []
-    each_referenced(store, version, None, keys.append)
+    each_referenced(context.store, version, None, keys.append, context.engine)
     return keys
 
 
@@ -555,7 +589,7 @@ def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.
 
 
 def _indexes_of_branches(store: Store, snapshot: Snapshot) -> set[str]:
-    """Return the names of the indexes that open branches define; errors as `each_of_branches`."""
+    """Return the names of the indexes that open branches define; errors as `_each_of_branches`."""
     views = (BranchStore.of(store, one.chain) for one in _written_branches(store, snapshot))
     tips = (load_snapshot(view) for view in views)
     return {name for tip in tips for name in index_definitions(tip.metadata.configuration)}
