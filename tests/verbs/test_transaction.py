@@ -1,6 +1,7 @@
 """Several changes in one version."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import txlog
@@ -25,6 +27,7 @@ FORMS: dict[str, dict[str, str]] = {
     "tracked": {"delta.enableRowTracking": "true"},
     "lance": {"txlog.deletionFormat": "lance"},
     "stamped": {"delta.enableInCommitTimestamps": "true"},
+    "feed": {"delta.enableChangeDataFeed": "true"},
 }
 
 Change = tuple[str, Any, Any]
@@ -44,6 +47,23 @@ def make(path: Path, form: str, partitioned: bool = False) -> txlog.Table:
 
 def values(table: txlog.Table) -> list[int]:
     return sorted(table.to_arrow()["x"].to_pylist())
+
+
+def counted(found: pa.Table, columns: list[str]) -> Counter[tuple[Any, ...]]:
+    """Count rows in the columns of a later version."""
+    return Counter(tuple(row.get(name) for name in columns) for row in found.to_pylist())
+
+
+def require_feed(table: txlog.Table, base: int) -> None:
+    """Hold the changes since a version against the rows of it and of the latest version."""
+    columns = table.schema.names
+    rows = counted(txlog.Table(table.uri, version=base).to_arrow(), columns)
+    feed = table.changes(base + 1).to_arrow()
+    kinds = feed["_change_type"]
+    gone = pc.is_in(kinds, value_set=pa.array(["delete", "update_preimage"]))
+    rows.update(counted(feed.filter(pc.invert(gone)), columns))
+    rows.subtract(counted(feed.filter(gone), columns))
+    assert {row: n for row, n in rows.items() if n} == counted(table.to_arrow(), columns)
 
 
 def files_of(table: txlog.Table) -> set[str]:
@@ -98,9 +118,10 @@ CHANGES = st.one_of(
 
 
 @pytest.mark.slow
-@pytest.mark.spec("CON-21")
-@pytest.mark.parametrize("form", ["vectors", "rewritten", "tracked", "lance", "stamped"])
+@pytest.mark.spec("CON-21", "FED-7")
+@pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=examples(12))
+@example(changes=[("widen", [50, 53], "y"), ("delete", None, "x = 50")], meets_a_winner=False)
 @given(changes=st.lists(CHANGES, min_size=1, max_size=5), meets_a_winner=st.booleans())
 def test_together_is_as_one_after_the_other(
     tmp_path_factory: pytest.TempPathFactory, form: str, changes: list[Change], meets_a_winner: bool
@@ -130,6 +151,8 @@ def test_together_is_as_one_after_the_other(
         )
     ids = opened.to_arrow(columns=["_rowid"])["_rowid"].to_pylist()
     assert len(set(ids)) == len(ids)
+    if form == "feed":
+        require_feed(opened, before)
     for feature in needed_features(opened.snapshot.schema, opened.snapshot.properties):
         assert supports(opened.protocol, feature), feature
 

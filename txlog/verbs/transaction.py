@@ -55,7 +55,8 @@ class Transaction(Operation):
         self._state = base
         self._operations: list[Operation] = []
         self._intents: list[Intent] = []
-        self._states: list[Snapshot] = []  # The state from which each intent was made.
+        # The states from which each intent was made, and which it made.
+        self._states: list[tuple[Snapshot, Snapshot]] = []
         self._idle: list[Reads] = []  # The reads of operations that change nothing.
         self._cdc: list[Cdc] = []
         self._pending = PENDING_ROW_IDS  # The first id of the next operation's rows.
@@ -132,11 +133,14 @@ class Transaction(Operation):
             return self._intents
         intents = []
         tidied(self._discard_changes)
-        for state, intent in zip(self._states, self._intents, strict=True):
+        for (before, after), intent in zip(self._states, self._intents, strict=True):
             if not intent.cdc:
-                cdc = write_rows_of(self.context, state, _changed_rows(self.context, state, intent))
-                self._cdc += cdc
-                intent = replace(intent, cdc=tuple(cdc))
+                gone = write_rows_of(self.context, before, _rows_gone(self.context, before, intent))
+                self._cdc += gone
+                # The operation may have given the table new columns.
+                new = write_rows_of(self.context, after, _rows_added(intent))
+                self._cdc += new
+                intent = replace(intent, cdc=(*gone, *new))
             intents.append(intent)
         return intents
 
@@ -175,7 +179,7 @@ class Transaction(Operation):
             intent = replace(intent, protocol=protocol)
         self._pending += sum(add.num_records or 0 for add in intent.adds)
         self._intents.append(intent)
-        self._states.append(self._state)
+        self._states.append((self._state, attempt.after))
         self._state = attempt.after
 
     def discard(self) -> None:
@@ -220,13 +224,19 @@ def _part_of(txn: AnyAppVersion | None, place: int) -> AnyAppVersion | None:
     return json.dumps(["txlog.part", txn[0], place]), txn[1]  # An id may contain any character.
 
 
-def _changed_rows(context: Context, state: Snapshot, intent: Intent) -> list[RowsOf]:
-    """Return the rows that the adds and removes of an intent insert or delete."""
+def _rows_gone(context: Context, before: Snapshot, intent: Intent) -> list[RowsOf]:
+    """Return the rows of the files that an intent removes as a whole."""
     added = {add.path for add in intent.adds}
     removed = {remove.path for remove in intent.removes if remove.data_change}
-    new = [add for add in intent.adds if add.data_change and add.path not in removed]
-    gone = as_fragments(rows_at(context.store, state, removed - added))
-    return [*inserted_rows(new), *deleted_rows(gone)]
+    return deleted_rows(as_fragments(rows_at(context.store, before, removed - added)))
+
+
+def _rows_added(intent: Intent) -> list[RowsOf]:
+    """Return the rows of the new files of an intent."""
+    removed = {remove.path for remove in intent.removes if remove.data_change}
+    return inserted_rows(
+        [add for add in intent.adds if add.data_change and add.path not in removed]
+    )
 
 
 def _vector_paths(adds: Sequence[Add]) -> set[str]:
