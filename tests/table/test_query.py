@@ -247,6 +247,7 @@ def _queries(draw: Any, depth: int = 1) -> str:
         f", unnest([1, 2]) AS {second}(k)",
         f", unnest([{alias}.id]) AS {second}(k)",
         f", {other} AS {second}",
+        f", (DESCRIBE {other}) AS {second}",
         f" LEFT JOIN (VALUES (3)) {second}(id) USING (id)",
         f", LATERAL (SELECT {alias}.id + 1 AS z) {second}",
         f" LEFT JOIN LATERAL (SELECT * FROM {other} AS z WHERE z.id < {alias}.id) {second} ON true",
@@ -273,6 +274,47 @@ def test_any_names_are_those_of_the_engine(plain: Any, query: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM (SUMMARIZE {})",
+        "SELECT t.column_name, t.max FROM (SUMMARIZE {}) AS t ORDER BY 1",
+        "SELECT * FROM (DESCRIBE {})",
+        "SELECT column_name FROM (DESCRIBE {}) WHERE column_type = 'BIGINT'",
+        "WITH s AS (SUMMARIZE {}) SELECT count(*) FROM s",
+        "SELECT * FROM (SUMMARIZE SELECT delay FROM {})",
+        "SELECT max FROM {} f, (SUMMARIZE {}) s WHERE f.delay = 9 AND s.column_name = 'delay'",
+    ],
+)
+@pytest.mark.parametrize("name", ["raw.flights", '"raw/flights" VERSION AS OF 0'])
+def test_tables_are_described_as_by_the_engine(
+    flights: txlog.Table, query: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    old = "VERSION" in name
+    if old:  # Sqlglot does not know `DESCRIBE a VERSION AS OF 0`.
+        query = query.replace("DESCRIBE {}", "DESCRIBE SELECT * FROM {}")
+    found = txlog.sql(query.replace("{}", name), engine="duckdb")
+    with duckdb.connect() as plain:
+        rows = (flights.at(0) if old else flights).to_arrow()
+        plain.register("rows", rows)
+        assert found.equals(plain.sql(query.replace("{}", "rows")).to_arrow_table())
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    "explain", ["EXPLAIN ", "-- why\nEXPLAIN ", "/* a /* b */ */ explain/* c */", "EXPLAIN"]
+)
+def test_a_comment_may_stand_around_explain(
+    flights: txlog.Table, explain: str, engine: Any
+) -> None:
+    (row,) = txlog.sql(f"{explain}(SELECT * FROM raw.flights)", engine=engine).to_pylist()
+    assert row["table"] == "raw.flights"
+    for measured in ("ANALYZE ", "-- it\nanalyze "):
+        with pytest.raises(txlog.InvalidInputError, match="EXPLAIN ANALYZE runs a query"):
+            txlog.sql(f"{explain} {measured}SELECT * FROM raw.flights", engine=engine)
+
+
 def test_queries_in_threads_see_their_own_tables(engine: Any) -> None:
     def ask(number: int) -> list[Any]:
         rows = {"t": pa.table({"a": [number]})}

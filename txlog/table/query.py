@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,7 +25,6 @@ from txlog.table.table import Table
 if TYPE_CHECKING:
     from sqlglot import exp
 
-_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?P<measured>ANALYZE\b)?", re.IGNORECASE)
 _AS_IT_IS = "read by the engine, which gives its filters to the table"
 _MOMENTS = "Write VERSION AS OF 3, VERSION AS OF 'pin', or TIMESTAMP AS OF '2026-11-01'"
 _SCHEMES = ("/", "\\", "~", ".")
@@ -83,14 +82,15 @@ def sql(
     require_flags(use_index=use_index)
     chosen = _engine(engine)
     given = {} if tables is None else tables
-    explained = _EXPLAIN.match(query) if isinstance(query, str) else None
-    if explained and explained["measured"]:
+    explained = _behind("EXPLAIN", query)
+    if explained is not None and _behind("ANALYZE", explained) is not None:
         raise InvalidInputError(
             argument="query",
             reason="EXPLAIN ANALYZE runs a query to measure it, which is not possible here",
             remedy="Write EXPLAIN SELECT …",
         )
-    parsed = _parse(query[explained.end() :] if explained else query)
+    parsed = _parse(query if explained is None else explained)
+    describes = _select_described(parsed)
     if chosen == "polars":
         _refuse_functions(parsed)
     relations: dict[str, Any] = {}
@@ -103,8 +103,9 @@ def sql(
         relations[name] = _relation(reference, given, os.fspath(root), storage_options, use_index)
         labels.append(reference.sql(dialect="duckdb"))
         _rename(reference, name)
-    read = narrow(parsed, relations) if use_index else {}
-    if explained:
+    # Of such a query sqlglot does not know which part sees which columns.
+    read = narrow(parsed, relations) if use_index and not describes else {}
+    if explained is not None:
         plans = [read.get(name, _AS_IT_IS) for name in relations]
         schema = pa.schema([("table", pa.string()), ("plan", pa.string())])
         return pa.table([labels, plans], schema=schema)
@@ -125,6 +126,38 @@ def _engine(engine: str | None) -> str:
         reason=f"the query needs {engine or 'duckdb or polars'}, which is not installed",
         remedy=f"Install it: pip install {engine or 'duckdb'}",
     )
+
+
+def _behind(word: str, query: object) -> str | None:
+    """Return what follows a word with which a query begins, behind comments; None: it does not."""
+    import sqlglot
+
+    first: list[Any] = []
+    if isinstance(query, str):
+        with suppress(sqlglot.errors.SqlglotError):  # To parse it raises the error, too.
+            first = sqlglot.tokenize(query, dialect="duckdb")[:1]
+    if not isinstance(query, str) or not first or first[0].text.upper() != word:
+        return None
+    return query[first[0].end + 1 :]
+
+
+def _select_described(parsed: exp.Query) -> bool:
+    """Let `SUMMARIZE` and `DESCRIBE` describe `SELECT * FROM` a table: they give it no name.
+
+    Return whether the query has one of them.
+    """
+    from sqlglot import exp
+
+    found = list(parsed.find_all(exp.Summarize, exp.Describe))
+    for described in found:
+        table = described.this
+        if isinstance(table, exp.Literal) and table.is_string:
+            table = exp.Table(this=exp.to_identifier(table.name, quoted=True))
+        if isinstance(table, exp.Table):
+            described.set("this", exp.select("*").from_(table))
+            for word in ("kind", "table"):  # DESCRIBE TABLE a, SUMMARIZE TABLE a.
+                described.set(word, None)
+    return bool(found)
 
 
 def _parse(query: str) -> exp.Query:
