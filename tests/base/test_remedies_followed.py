@@ -295,6 +295,18 @@ def without_a_file(path: Path) -> txlog.Table:
     return table
 
 
+def file_back(table: txlog.Table, code: str, _fail: Fail) -> None:
+    """Bring the file back, and build the index."""
+    lost = Path(table.uri) / table.files()["path"][0].as_py()
+    pq.write_table(ROWS, lost)
+    evaluated(code, table)
+
+
+def index_dropped(table: txlog.Table, code: str, _fail: Fail) -> None:
+    evaluated(code, table)
+    assert not table.indexes.list()
+
+
 def torn(path: Path) -> txlog.Table:
     plain(path).append(ROWS)
     file = path / "_delta_log" / f"{1:020}.json"
@@ -825,6 +837,9 @@ CASES: dict[str, Case] = {
     ),
     'fragments/rows.py: alter.add_features("txlog.fragments")': Case(
         without_the_feature, lambda t: t.to_arrow(), (called, called)
+    ),
+    "table/indexes.py: indexes.build('x') | indexes.drop('x')": Case(
+        without_a_file, lambda t: t.indexes.create("a"), (None, file_back, index_dropped)
     ),
     "verbs/drop_feature.py: truncate_history=True": Case(
         protected,

@@ -122,6 +122,23 @@ def _at(array: BlockArray) -> Callable[[int, int], Any]:
     return lambda first, stop: array.at(np.array([first]), stop - first)
 
 
+@pytest.mark.spec("LKP-11")
+def test_what_a_search_reads_is_known_before(tmp_path: Path) -> None:
+    """The head with the checksums of all blocks, and a few blocks for each key."""
+    count = 600_000
+    with moved({"txlog.lookup.segments:FIRST_BYTES": 1024}):
+        numbers = np.sort(np.random.default_rng(3).integers(0, 1 << 63, count, np.uint64))
+        data = segment_of(
+            build_run("hashed", numbers, np.arange(count)[::-1], count, bits=16), count
+        )
+        expected = SegmentCache()._needed(open_store(tmp_path), len(data), 1)
+        parts = Parts(data)
+        segment = open_segment(parts, len(data), "x")
+        segment.runs[0].run.find(numbers[1_000:1_001])
+        read = sum(stop - start for start, stop in parts.ranges)
+    assert read < expected < 2 * read
+
+
 def segment_of(run: Run, rows: int) -> bytes:
     file = CoveredFile(("a",), (1_000,), rows, 0)
     return encode_segment(["k"], ["long"], [CoveredRun(run, (file,))])

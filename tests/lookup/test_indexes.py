@@ -34,10 +34,18 @@ from hypothesis.stateful import (
 import txlog
 from tests.examples import examples
 from tests.moved import moved
-from txlog.lookup.indexes import SegmentCache
+from txlog.fragments.fragment import DataFile, Fragment
+from txlog.lookup.blocks import Blocks
+from txlog.lookup.indexes import SegmentCache, cover, covered_files
 from txlog.lookup.keys import hashed
 from txlog.lookup.runs import build_run
-from txlog.lookup.segments import CoveredFile, CoveredRun, encode_segment, parse_segment
+from txlog.lookup.segments import (
+    CoveredFile,
+    CoveredRun,
+    Segment,
+    encode_segment,
+    parse_segment,
+)
 from txlog.protocol.properties import IndexDefinition
 from txlog.schema.types import PrimitiveType, StructField
 from txlog.store.base import ObjectInfo
@@ -622,6 +630,67 @@ def test_segments_of_others_cover_nothing(tmp_path: Path) -> None:
     assert opened.lookup([1, 9])["v"].to_pylist() == ["v1"]
 
 
+UUID = "0e8d1a52-9f8c-4c5a-8d5c-0d6e8a3b7f10"
+ONES = st.tuples(
+    st.sampled_from(["a", "b", f"{UUID}.parquet"]), st.integers(1, 2), st.integers(1, 2)
+)
+
+
+@pytest.mark.spec("LKP-8")
+@settings(max_examples=examples(200))
+@given(
+    live=st.lists(st.tuples(ONES, st.booleans()), max_size=3, unique_by=lambda one: one[0][0]),
+    runs=st.lists(st.tuples(st.lists(ONES, min_size=1, max_size=3), st.booleans()), max_size=4),
+    width=st.integers(1, 2),
+)
+def test_which_files_are_covered(live: Any, runs: Any, width: int) -> None:
+    """The oracle goes through the files one by one; so do readers, and doctor by columns."""
+    columns = tuple("kl"[:width])
+    segments = []
+    for number, (files, is_own) in enumerate(runs):
+        each = [
+            CoveredFile((path,) * width, (size,) * width, count, 0) for path, size, count in files
+        ]
+        nothing = build_run("hashed", np.empty(0, np.uint64), np.empty(0, np.int64), 8, bits=8)
+        absent = Blocks(0, 0, 1, np.empty(0, np.uint32), lambda _: [])
+        one = CoveredRun(nothing, tuple(each))
+        table = "mine" if is_own else None
+        segments.append(Segment(str(number), columns, columns, (one,), absent, 1, table))
+    expected = {
+        path
+        for (path, size, count), is_stated in live
+        for files, is_own in runs
+        for path2, size2, count2 in files
+        if (path, size) == (path2, size2) and (not is_stated or count == count2)
+        if is_own or path.startswith(UUID)
+    }
+    fragments = [
+        Fragment(number, (DataFile(path, size),), physical_rows=count if is_stated else None)
+        for number, ((path, size, count), is_stated) in enumerate(live)
+    ]
+    found = cover(fragments, segments, columns, columns, "mine")
+    assert {fragments[place].path for place in found.uncovered} == {
+        path for (path, _, _), _ in live if path not in expected
+    }
+    owners = np.concatenate([np.empty(0, np.int64), *(one.owners for one in found.runs)])
+    assert sorted(owners[owners >= 0]) == [n for n, f in enumerate(fragments) if f.path in expected]
+    for one in found.runs:
+        (covered,) = one.segment.runs
+        for place, file in zip(one.owners.tolist(), covered.files, strict=True):
+            assert place < 0 or fragments[place].path == file.paths[0]
+    stats = [
+        f'{{"numRecords":{count}}}' if is_stated else None for (_, _, count), is_stated in live
+    ]
+    named = {
+        "path": pa.array([one[0] for one, _ in live], pa.string()),
+        "size": pa.array([one[1] for one, _ in live], pa.int64()),
+        "stats": pa.array(stats, pa.string()),
+    }
+    of = covered_files(segments, columns, columns, "mine")
+    left = of.uncovered(pa.table(named)).to_pylist()
+    assert [n for n, is_left in enumerate(left) if is_left] == list(found.uncovered)
+
+
 def other_size(file: CoveredFile) -> CoveredFile:
     return replace(file, sizes=(file.sizes[0] + 1,))
 
@@ -646,6 +715,32 @@ def test_a_head_that_names_other_sizes_or_rows_covers_nothing(
     opened = txlog.Table(tmp_path)
     assert opened.indexes.list()["k"].files_covered == 0
     assert opened.lookup([1, 8, 9])["v"].to_pylist() == ["v1", "v9"]
+    (behind,) = [one for one in opened.doctor() if one.code == "index-behind"]
+    assert behind.count == 1
+    assert opened.indexes.build().files_built == 1
+    assert [one for one in opened.doctor() if one.code == "index-behind"] == []
+
+
+@pytest.mark.spec("LKP-9")
+def test_of_two_files_with_one_path_the_merged_segment_has_both(tmp_path: Path) -> None:
+    """A segment with more keys comes first, and one of its files has another size now."""
+    table = txlog.write(tmp_path, rows(5, 1, 3, 2, 9))
+    table.append(rows(6, 4))
+    table.indexes.create("k")
+    (path,) = segments_of(table)
+    segment = parse_segment(path.read_bytes(), path.name)
+    (covered,) = segment.runs
+    odd = CoveredRun(covered.run, tuple(map(other_size, covered.files)))
+    names = segment.columns, segment.types
+    path.with_name("odd.idx").write_bytes(encode_segment(*names, [odd], table=segment.table))
+    path.write_bytes(encode_segment(*names, [covered], table=segment.table))
+    opened = txlog.Table(tmp_path)
+    opened.indexes.merge()
+    for again in (opened, txlog.Table(tmp_path)):
+        assert again.indexes.list()["k"].files_covered == 2
+        with moved(ALWAYS_USED):
+            found = again.to_arrow(where="k IN (1, 4, 8, 9)")["v"].to_pylist()
+        assert sorted(found) == ["v1", "v4", "v9"]
 
 
 @pytest.mark.spec("LKP-4", "LKP-11")
@@ -672,6 +767,27 @@ def test_a_run_that_names_rows_beyond_the_end_of_its_file(tmp_path: Path, beyond
             warnings.simplefilter("always")
             assert verb(txlog.Table(tmp_path)) == ["v3", "v9"]
         assert any(path.name in str(one.message) for one in said)
+    with pytest.warns(txlog.TxlogWarning, match=path.name):
+        assert txlog.Table(tmp_path).indexes.build().files_built == 1
+    assert path not in segments_of(table)
+    for verb in verbs:
+        with moved(ALWAYS_USED), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert verb(txlog.Table(tmp_path)) == ["v3", "v9"]
+
+
+@pytest.mark.spec("LKP-6")
+def test_an_index_whose_first_build_fails_is_defined(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, rows(3, 1))
+    table.append(rows(5))
+    (path, _) = map(Path, table.scan().file_uris())
+    away = path.rename(tmp_path / "away")
+    with pytest.raises(txlog.DataFileError, match=r"is defined all the same.*build.'k'.*drop.'k'"):
+        table.indexes.create("k")
+    assert txlog.Table(tmp_path).indexes.list()["k"].files_covered == 0
+    away.rename(path)
+    assert table.indexes.build("k").files_built == 2
+    assert table.lookup([5])["v"].to_pylist() == ["v5"]
 
 
 @pytest.mark.spec("LKP-11")

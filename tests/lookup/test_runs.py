@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -175,11 +176,23 @@ def test_hashes_of_texts_by_either_way(values: list[bytes | None]) -> None:
     """A few texts one by one, and the others eight bytes of each at a time."""
     array = pa.array([b"x", *values], pa.binary()).slice(1)
     found = []
-    for few in (0, 2, 1 << 20):
-        with moved({"txlog.lookup.keys:_FEW_TEXTS": few}):
+    for few, words in ((0, 1 << 13), (2, 1 << 13), (1 << 20, 1 << 13), (1 << 20, 1), (2, 2)):
+        with moved({"txlog.lookup.keys:_FEW_TEXTS": few, "txlog.lookup.keys:_WORDS": words}):
             hashes = hashed([StructField("b", PrimitiveType("binary"))], [array]).tolist()
         found.append([one for one, value in zip(hashes, values, strict=True) if value is not None])
-    assert found[0] == found[1] == found[2]
+    assert found == found[:1] * len(found)
+
+
+@pytest.mark.spec("LKP-2")
+def test_a_long_text_takes_little_more_memory_than_it_has_bytes() -> None:
+    array = pa.array([b"x" * 2_000_000], pa.binary())
+    tracemalloc.start()
+    try:
+        hashed([StructField("b", PrimitiveType("binary"))], [array])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5_000_000  # A list of its words would have 20,000,000.
 
 
 @pytest.mark.spec("LKP-2")

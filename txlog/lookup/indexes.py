@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.base.arrow import arrow_array
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, TxlogError, warn_caller
 from txlog.base.texts import without_secrets
@@ -32,6 +33,7 @@ from txlog.lookup.segments import (
     FOLDER,
     SUFFIX,
     CoveredFile,
+    CoveredRun,
     Segment,
     list_segments,
     open_segment,
@@ -39,6 +41,7 @@ from txlog.lookup.segments import (
 )
 from txlog.parquet.miniature import merge_ranges
 from txlog.schema.types import StructField
+from txlog.stats.files import num_records
 from txlog.store.base import Store, is_far, map_many
 from txlog.store.ranged import FileRanges, read_concurrently
 
@@ -130,37 +133,101 @@ def cover(
     table
         The id of the table.
     """
-    left: dict[tuple[str, ...], int] = {}
-    given: list[tuple[DataFile, ...]] = []
-    for place, fragment in enumerate(fragments):
-        files = files_giving(fragment, columns)
-        given.append(files)
-        left[tuple(file.path for file in files)] = place
-
-    def owner(segment: Segment, file: CoveredFile) -> int:
-        place = left.get(file.paths, -1)
-        if place < 0 or not segment.knows(file, table):
-            return -1
-        rows = fragments[place].physical_rows
-        sizes = tuple(one.size for one in given[place])
-        if sizes != file.sizes or (rows is not None and rows != file.rows):
-            return -1
-        del left[file.paths]
-        return place
-
+    given = [files_giving(fragment, columns) for fragment in fragments]
+    keys = [_file_key([one.path for one in files], [one.size for one in files]) for files in given]
+    rows = [fragment.physical_rows for fragment in fragments]
+    covered = covered_files(segments, columns, types, table)
+    owners = covered.owners(arrow_array(keys, pa.string()), arrow_array(rows, pa.int64()))
     runs: list[LiveRun] = []
     used = set()
-    # Runs with the most keys come first, so that few of the runs that cover the same files are
-    # searched.
-    for segment in sorted(segments, key=lambda one: (-one.keys, one.name)):
-        if segment.columns != tuple(columns) or segment.types != tuple(types):
-            continue
-        for covered in segment.runs:
-            owners = np.array([owner(segment, file) for file in covered.files], np.int64)
-            if (owners >= 0).any():
-                runs.append(LiveRun(covered.run, covered.starts, owners, segment))
-                used.add(segment.name)
-    return Coverage(fragments, tuple(runs), tuple(sorted(left.values())), frozenset(used))
+    start = 0
+    for segment, one in covered.runs:
+        of_run = owners[start : start + len(one.files)]
+        start += len(one.files)
+        if (of_run >= 0).any():
+            runs.append(LiveRun(one.run, one.starts, of_run, segment))
+            used.add(segment.name)
+    left = np.ones(len(fragments), bool)
+    left[owners[owners >= 0]] = False
+    uncovered = tuple(np.flatnonzero(left).tolist())
+    return Coverage(fragments, tuple(runs), uncovered, frozenset(used))
+
+
+@dataclass(frozen=True)
+class CoveredFiles:
+    """The files whose keys the runs of some segments have.
+
+    Parameters
+    ----------
+    runs
+        The runs with their segments.
+    keys, rows
+        For each file of them, in their order: a text that says which files give the key columns
+        (null: nobody knows, because other files may have the same names), and its number of rows.
+    """
+
+    runs: Sequence[tuple[Segment, CoveredRun]]
+    keys: pa.Array
+    rows: NDArray[np.int64]
+
+    def owners(self, keys: pa.Array, rows: pa.Array) -> NDArray[np.int64]:
+        """Return for each file the place of the live one that it is, or -1. Pure. Rule: LKP-8.
+
+        Parameters
+        ----------
+        keys, rows
+            As above, of different live files; a number of rows that the log does not state is null.
+        """
+        at = pc.index_in(self.keys, value_set=keys, skip_nulls=True)
+        found: NDArray[np.int64] = numpy_array(pc.fill_null(at, -1)).astype(np.int64)
+        if not len(keys):
+            return found
+        stated = numpy_array(pc.fill_null(rows, -1))[found]
+        found[(stated >= 0) & (stated != self.rows)] = -1
+        first = np.unique(found, return_index=True)[1]  # At most one run covers a file.
+        again = np.ones(len(found), bool)
+        again[first] = False
+        found[again] = -1
+        return found
+
+    def uncovered(self, files: pa.Table) -> pa.Array:
+        """Return of which `FILE_ROWS` no run has the keys: bool. Pure.
+
+        They are those of fragments without column files, with `path`, `size` and `stats`.
+        """
+        sizes = flat(files["size"]).cast(pa.string())
+        keys = pc.binary_join_element_wise(sizes, flat(files["path"]), " ")
+        owners = self.owners(keys, num_records(files))
+        left = np.ones(files.num_rows, bool)
+        left[owners[owners >= 0]] = False
+        return arrow_array(left)
+
+
+def covered_files(
+    segments: Iterable[Segment], columns: Sequence[str], types: Sequence[str], table: str | None
+) -> CoveredFiles:
+    """Return the files that segments cover; the arguments are those of `cover`. Pure."""
+    runs = [
+        (segment, covered)
+        # Runs with the most keys come first, so that few of the runs that cover the same files are
+        # searched.
+        for segment in sorted(segments, key=lambda one: (-one.keys, one.name))
+        if segment.columns == tuple(columns) and segment.types == tuple(types)
+        for covered in segment.runs
+    ]
+    files = [(segment, file) for segment, covered in runs for file in covered.files]
+    keys = [
+        _file_key(file.paths, file.sizes) if segment.knows(file, table) else None
+        for segment, file in files
+    ]
+    rows = np.array([file.rows for _, file in files], np.int64)
+    return CoveredFiles(runs, arrow_array(keys, pa.string()), rows)
+
+
+def _file_key(paths: Sequence[str], sizes: Sequence[int]) -> str:
+    """Return a text that is equal for equal files which give the key columns, in their order."""
+    files = [f"{size} {path}" for path, size in zip(paths, sizes, strict=True)]
+    return files[0] if len({*files}) == 1 else "\0".join(files)
 
 
 class LostSegmentError(Exception):
@@ -410,10 +477,12 @@ class SegmentCache:
     def sound(self, store: Store, segments: Sequence[Segment], *, keep: bool) -> list[Segment]:
         """Return segments without those of which a block cannot be read; these are no longer used.
 
-        The files of the table count, not the copies. With `keep`, all blocks are in memory then.
+        Nor without those of which a run names rows behind its files. The files of the table count,
+        not the copies. With `keep`, all blocks are in memory then.
         """
         found = []
         for segment in segments:
+            was_held = keep or segment.blocks.held_bytes > 0
             if segment.copy is not None:
                 own, state = self._load_own(store, segment.name, segment.size)
                 if own is None:
@@ -427,10 +496,14 @@ class SegmentCache:
                     segment.blocks.between(0, segment.blocks.size)
                 else:
                     segment.blocks.verify()
+                for covered in segment.runs:
+                    covered.run.require_rows(int(covered.starts[-1]))
             except (RunError, TxlogError, OSError) as error:
                 self._lose(segment, error)
             else:
                 found.append(segment)
+                if not was_held:
+                    segment.blocks.release()
         return found
 
     def segments(
@@ -551,7 +624,8 @@ class SegmentCache:
         """Return about how many bytes of a segment are read to find so many keys."""
         if keys is None or self._is_read_whole(store, size):
             return size
-        return min(size, FIRST_BYTES + _KEY_BLOCKS * BLOCK_BYTES * keys)
+        checks = 4 * -(-size // BLOCK_BYTES)  # In the head, behind the first bytes.
+        return min(size, FIRST_BYTES + checks + _KEY_BLOCKS * BLOCK_BYTES * keys)
 
     def _place(self, store: Store, path: str) -> Path | None:
         if self._folder is None or store.local_path(path) is not None:

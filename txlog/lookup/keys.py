@@ -29,6 +29,7 @@ KEY_TYPES = "Choose columns of whole numbers, decimals, dates, timestamps, text,
 _FEW: Threshold = 256  # The largest number of keys that a predicate lists.
 _RANGES: Threshold = 64  # The number of ranges in a predicate for more keys.
 _FEW_TEXTS: Threshold = 32  # So few texts are hashed one by one: a step over arrays costs as much.
+_WORDS: Threshold = 1 << 13  # The words of a long text that are numbers of Python together.
 
 
 def can_be_key(column: StructField) -> bool:
@@ -196,10 +197,14 @@ def _hashed_bytes(array: pa.Array) -> Encodings:
         done += 8
         active = active[sizes[active] > done]
     for place in active.tolist():
-        size = int(sizes[place])
-        ended = view[starts[place] + done : starts[place] + size : 8].tolist()
-        ended[-1] &= (1 << 8 * ((size - 1) % 8 + 1)) - 1
-        hashes[place] = _mixed(int(hashes[place]), ended)
+        begin, end = int(starts[place]) + done, int(starts[place] + sizes[place])
+        found, step = int(hashes[place]), 8 * _WORDS
+        while end - begin > step:  # A list of all words would take five times the text's memory.
+            found = _mixed(found, view[begin : begin + step : 8].tolist())
+            begin += step
+        ended = view[begin:end:8].tolist()
+        ended[-1] &= (1 << 8 * ((end - begin - 1) % 8 + 1)) - 1
+        hashes[place] = _mixed(found, ended)
     return hashes
 
 

@@ -47,6 +47,7 @@ FILE_BITS, MERGED_BITS = 16, 8
 
 _LEAST_HASH_BITS = 40  # Bits that the hashed run of a file keeps, so that merged runs have enough.
 _FEW_PLACES: Threshold = 32
+_CHECKED_ROWS: Threshold = 1 << 18  # Row numbers that are looked at together, to check them.
 MOST_KEYS = (
     1 << 30
 )  # Of a merged run: it has at most three bits a key, and numbers of bits have 32.
@@ -166,6 +167,16 @@ class Run:
         if self.rows is None or not len(places):
             return places + self.start if self.start else places
         return _packed_at(self.rows, self.row_bits, places).astype(np.int64)
+
+    def require_rows(self, rows: int) -> None:
+        """Raise `RunError` if a key has a row behind the first `rows` ones; all keys are looked at.
+
+        `check` has shown that the numbers fit otherwise.
+        """
+        for start in range(0, self.keys if self.rows is not None else 0, _CHECKED_ROWS):
+            places = np.arange(start, min(start + _CHECKED_ROWS, self.keys))
+            if self._rows(places).max() >= rows:
+                raise RunError("a run names a row behind the end of its files")
 
     def _places_of(self, number: int) -> Numbers:
         """Return the places of one y with Python numbers: for a few, faster than arrays."""

@@ -374,10 +374,15 @@ def merged(
     """Merge runs into as few as possible, without the files that are not live."""
     found: list[CoveredRun] = []
     by_form: dict[tuple[str, tuple[Window, ...]], list[CoveredRun]] = {}
-    known: set[tuple[str, ...]] = set()
+    known: set[tuple[tuple[str, ...], tuple[int, ...], int]] = set()
     for covered in runs:
-        fresh = [file.paths not in known and is_live(file) for file in covered.files]
-        known |= {file.paths for file in covered.files}
+        # A file of another size or number of rows is another one (LKP-8).
+        files = [(file.paths, file.sizes, file.rows) for file in covered.files]
+        fresh = [
+            one not in known and is_live(file)
+            for one, file in zip(files, covered.files, strict=True)
+        ]
+        known.update(files)
         if any(fresh):
             together = by_form.setdefault((covered.run.form, covered.run.windows), [])
             together.append(covered if all(fresh) else _without(covered, fresh))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from txlog.base.errors import require_flags
+from txlog.base.errors import TxlogError, require_flags
 from txlog.table.handle import Namespace
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class TableIndexes(Namespace):
             A column is unknown or cannot be a key, or the name is invalid.
         AlreadyExistsError
             An index with this name exists over other columns.
+        DataFileError
+            A file is missing or unreadable. The index is defined, and covers nothing yet.
         """
         require_flags(build=build)
         from txlog.base.effects import is_rehearsing
@@ -66,7 +68,16 @@ class TableIndexes(Namespace):
         operation = CreateIndex(as_names(columns, argument="columns"), name)
         outcome = self._table._run(operation, txn, user_metadata)
         if build and not outcome.skipped and not is_rehearsing():
-            self.build(operation.index)
+            try:
+                self.build(operation.index)
+            except TxlogError as error:
+                name = operation.index
+                error.remedy = (
+                    f"{error.remedy or 'Remove the cause'}. The index is defined all the same, and "
+                    "look-ups read the files that it does not cover. When the cause is gone, "
+                    f"indexes.build({name!r}) covers them; indexes.drop({name!r}) removes the index"
+                )
+                raise
         return outcome
 
     def build(self, name: str | None = None, *, rebuild: bool = False) -> IndexReport:

@@ -89,7 +89,7 @@ _SHOWN = 3
 _NOT_LISTED = r"(^|/)[_.]|^/|^[A-Za-z][A-Za-z0-9+.\-]*:"
 _PATHS = Wanted(("path",))
 _TAGS = Wanted(("tags",))
-_SIZES = Wanted(("size",))
+_SIZES = Wanted(("size", "stats"), bounds_of=())
 _BUT_STATISTICS = Wanted([name for name in FILE_ROWS.names if name != "stats"], bounds_of=())
 
 _IDENTIFYING = ("is_add", "path", "deletion_vector", "dv_id", "tags")

@@ -10,8 +10,6 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.actions.table import Metadata
-from txlog.base.arrow import arrow_array, pc
-from txlog.base.columns import flat
 from txlog.base.effects import is_rehearsing
 from txlog.base.errors import (
     AlreadyExistsError,
@@ -24,7 +22,7 @@ from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.indexed import logical_columns
-from txlog.lookup.indexes import Coverage, SegmentCache, cover, covering_file
+from txlog.lookup.indexes import Coverage, SegmentCache, cover, covered_files, covering_file
 from txlog.lookup.keys import key_type, require_key_columns
 from txlog.lookup.runs import RunBuilder
 from txlog.lookup.segments import (
@@ -338,26 +336,12 @@ class IndexFiles:
         return [fragments[place] for place in found.uncovered]
 
     def uncovered_files(self) -> Callable[[pa.Table], pa.Array]:
-        """Return a function that says of which live files no run has the keys, by path and size.
+        """Return a function that says of which live files no run has the keys.
 
-        It takes `FILE_ROWS` of fragments without column files, with `path` and `size`.
+        It takes `FILE_ROWS` of fragments without column files, with `path`, `size` and `stats`.
         """
-        files = [
-            file
-            for segment in self.segments()
-            if segment.columns == self.definition.columns and segment.types == self._types
-            for covered in segment.runs
-            for file in covered.files
-            if segment.knows(file, self._table) and len({*file.paths}) == 1
-        ]
-        paths = arrow_array([file.paths[0] for file in files], pa.string())
-        sizes = arrow_array([file.sizes[0] for file in files], pa.int64())
-
-        def uncovered(rows: pa.Table) -> pa.Array:
-            at = pc.index_in(flat(rows["path"]), value_set=paths)
-            return pc.fill_null(pc.not_equal(sizes.take(at), flat(rows["size"])), True)
-
-        return uncovered
+        columns = self.definition.columns
+        return covered_files(self.segments(), columns, self._types, self._table).uncovered
 
     def _plan(self, names: Sequence[str]) -> ScanPlan:
         files = load_files(self.context.store, self.snapshot)
