@@ -4,7 +4,9 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -180,6 +182,61 @@ def test_an_interrupt_waits_for_the_files_that_are_being_completed(
     assert happened.is_set()
     assert sorted(path for name, path in store.calls if name == "open_output") == sorted(PATHS)
     assert list(inner.list_tree("")) == []
+
+
+class _SlowDisk(Disk):
+    """A disk on which a sync ends only when somebody no longer waits for it."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+
+    def sync(self, descriptor: int) -> None:
+        self.goes_on.wait(20)
+        super().sync(descriptor)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("kind", ["local", "few", "remote"])
+def test_no_file_stays_however_often_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ends: bool, times: int
+) -> None:
+    """An interrupt comes while a call is waited for, and a last one while the threads end."""
+    disk = _SlowDisk()
+    inner = open_store(f"memory://{tmp_path}") if kind == "remote" else None
+    store: Any = LocalStore(str(tmp_path / "t"), disk=disk)
+    if inner is not None:
+        calls = range(1, len(PATHS) + 1)
+        late = {("open_output", call): lambda: disk.goes_on.wait(20) for call in calls}
+        store = _FarFaultyStore(inner, before=late)
+    left = [times]
+    wait, shutdown = Call.result, ThreadPoolExecutor.shutdown
+
+    def interrupted(call: Call[None]) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise KeyboardInterrupt
+        disk.goes_on.set()
+        wait(call)
+
+    def ended(pool: ThreadPoolExecutor, **named: Any) -> None:
+        if ends and left[0] >= 0:
+            left[0] = -1
+            raise KeyboardInterrupt
+        disk.goes_on.set()
+        shutdown(pool, **named)
+
+    monkeypatch.setattr(Call, "result", interrupted)
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", ended)
+    before = open_descriptors()
+    with moved(FEW_AND_MANY[1] if kind == "few" else {}), pytest.raises(KeyboardInterrupt):
+        write_files(store, PATHS)
+    disk.goes_on.set()  # Calls that still run write their files now.
+    for thread in [one for one in threading.enumerate() if one.name.startswith("txlog")]:
+        thread.join(20)
+    assert files_below(tmp_path) == []
+    assert inner is None or list(inner.list_tree("")) == []
+    assert open_descriptors() <= before
 
 
 class _InPairs(WatchedStore):

@@ -131,8 +131,15 @@ class Workers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
+        if self._pool is None:
+            return
+        try:
             self._pool.shutdown(cancel_futures=self.is_here)
+        except BaseException:
+            # An interrupt. What follows the block removes what the calls have made, so none of them
+            # may run any more. The end of the process waits for them in any case.
+            self._pool.shutdown(cancel_futures=self.is_here)
+            raise
 
     @property
     def is_here(self) -> bool:

@@ -54,15 +54,19 @@ class NewFiles:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with self._stack:
-            try:
-                if error is None:
-                    self._finish()
-            except BaseException:
-                self._remove()
-                raise
-            if error is not None:
-                self._remove()
+        try:
+            with self._stack:
+                try:
+                    if error is None:
+                        self._finish()
+                except BaseException:
+                    self._remove()
+                    raise
+                if error is not None:
+                    self._remove()
+        finally:
+            for call in self._syncs:  # After an interrupt; those that were dropped close files.
+                call.run()
 
     @contextmanager
     def open(self, path: str) -> Iterator[Any]:
@@ -96,7 +100,7 @@ class NewFiles:
             return
         self._start_syncs(together)
         while len(self._syncs) * together > _WAITING:
-            self._syncs.popleft().result()
+            self._await_first()
 
     def _start_syncs(self, together: int) -> None:
         while self._unsynced:
@@ -112,6 +116,13 @@ class NewFiles:
         if self._workers is None:
             self._workers = self._stack.enter_context(Workers(_SYNCS_AT_ONCE))
         self._syncs.append(self._workers.start(sync, item))
+
+    def _await_first(self) -> None:
+        try:
+            self._syncs[0].result()
+        finally:
+            if self._syncs[0].is_done:  # Else an interrupt came, and `_remove` waits for the call.
+                self._syncs.popleft()
 
     def _sync(self, written: Sequence[_Written]) -> None:
         with ExitStack() as stack:
@@ -131,7 +142,7 @@ class NewFiles:
             self._sync(written)
         self._start_syncs(together=1)
         while self._syncs:
-            self._syncs.popleft().result()
+            self._await_first()
         parents = parents_of(self._made)
         # A folder with both new folders and new files is synced once.
         paths = {**dict.fromkeys(parents, next(iter(self._filled.values()), "")), **self._filled}
@@ -146,7 +157,7 @@ class NewFiles:
             for start in range(0, len(folders), together):
                 self._start(self._sync_folders, folders[start : start + together])
         while self._syncs:
-            self._syncs.popleft().result()
+            self._await_first()
         self._folders.remember(self._made)
 
     def _sync_folders(self, folders: Sequence[tuple[str, str, bool]]) -> None:
@@ -155,15 +166,17 @@ class NewFiles:
                 self._folders.sync(folder, is_ours=is_ours)
 
     def _remove(self) -> None:
-        for _, descriptor in self._unsynced:
-            with contextlib.suppress(OSError):
-                self._disk.close(descriptor)
-        self._unsynced.clear()
-        while self._syncs:  # Even if they raise, they close their files.
-            with contextlib.suppress(TxlogError):
-                self._syncs.popleft().result()
-        for target in self._targets:
-            forget(self._disk, target)
+        try:
+            for _, descriptor in self._unsynced:
+                with contextlib.suppress(OSError):
+                    self._disk.close(descriptor)
+            self._unsynced.clear()
+            while self._syncs:  # Even if they raise, they close their files.
+                with contextlib.suppress(TxlogError):
+                    self._await_first()
+        finally:  # Also after a second interrupt.
+            for target in self._targets:
+                forget(self._disk, target)
 
 
 class Sink(RawIOBase):
