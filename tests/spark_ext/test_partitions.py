@@ -15,7 +15,9 @@ from pyspark.sql.types import StructField as Field
 from pyspark.sql.types import StructType as Struct
 
 import txlog
+from tests.moved import moved
 from txlog.base.errors import SchemaMismatchError
+from txlog.fragments.fragment import Fragment, FragmentSequence
 from txlog.spark_ext.source.reader import FragmentsReader
 from txlog.spark_ext.source.source import TxlogDataSource
 from txlog.spark_ext.source.tasks import FragmentPartition
@@ -235,6 +237,43 @@ def test_predicates_on_metadata_columns_rule_fragments_out(table: txlog.Table) -
 def test_numbers_are_expected(table: txlog.Table, option: str, value: str) -> None:
     with pytest.raises(txlog.InvalidInputError, match=option):
         planned(table, **{option: value})
+
+
+@pytest.mark.spec("FRG-40")
+def test_fragments_are_values_one_block_at_a_time(
+    table: txlog.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    values_of = FragmentSequence._values
+
+    def counting(sequence: FragmentSequence, places: Any) -> list[Fragment]:
+        made.append(len(places))
+        return values_of(sequence, places)
+
+    monkeypatch.setattr(FragmentSequence, "_values", counting)
+    monkeypatch.setattr("txlog.spark_ext.source.partitions._LEAST_BYTES", 12 << 20)
+    expected = [one.value for one in table.fragments()]
+    made.clear()
+    with moved({"txlog.spark_ext.source.partitions:_AT_ONCE": 2}):
+        source = TxlogDataSource({"path": table.uri})
+        partitions = source.reader(source.schema()).partitions()
+        assert made == []  # The driver of millions of files would need gigabytes for the values.
+        sent = [pickle.dumps(one) for one in partitions]
+    assert made == [2, 2]
+    found = [pickle.loads(one).fragments for one in sent]
+    assert [len(one) for one in found] == [2, 2]
+    assert [fragment for one in found for fragment in one] == expected
+
+
+def test_bytes_of_fragments_are_those_of_all_their_files(table: txlog.Table) -> None:
+    table.alter.add_features("txlog.fragments")
+    table.alter.add_columns({"score": "x * 2"})
+    table.append(pa.table({"x": [40], "text": ["t"], "score": [80]}))
+    table.alter.add_columns({"more": "x * 3"})
+    fragments = table.fragments()
+    sizes = [sum(file.size for file in one.files) for one in fragments]
+    assert len({len(one.files) for one in fragments}) > 1
+    assert FragmentSequence.file_bytes(table.scan().plan.fragments).tolist() == sizes
 
 
 # With Spark ----------------------------------------------------------------------------------

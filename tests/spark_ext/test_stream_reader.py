@@ -146,7 +146,7 @@ def test_tasks_are_of_about_one_size(sizes: list[int], tasks: list[int]) -> None
     assert [size for size in sizes if size in cut or size in whole] == sizes
     assert sorted([*whole, *cut]) == sorted(sizes)
     for large in cut:
-        ranges = [share.rows for share in shares if share.items == (large,)]
+        ranges = [share.rows for share in shares if [*share.items] == [large]]
         assert ranges[0][0] == 0
         assert all(one[1] == other[0] for one, other in pairwise(ranges))
 

@@ -257,6 +257,15 @@ class FragmentSequence(Sequence[Fragment]):
         for start in range(0, len(self), _AT_ONCE):
             yield from self._values(self._order[start : start + _AT_ONCE])
 
+    def file_bytes(self) -> Places:
+        """Return the bytes of each fragment's files. No fragment becomes a value."""
+        found = numpy_array(flat(self._rows.primaries["size"])).astype(np.int64)
+        columns = self._rows.columns
+        if columns.rows.num_rows:
+            np.add.at(found, numpy_array(columns.owners), numpy_array(flat(columns.rows["size"])))
+        sizes: Places = found[self._order]
+        return sizes
+
     def place_of(self, fragment_id: int) -> int | None:
         """Return the index of the fragment with an id, or None if there is none."""
         place = pc.index(self.ids, arrow_scalar(fragment_id, pa.int64())).as_py()

@@ -5,10 +5,12 @@ A Python worker imports this module for its first task, so the module imports no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import pickle
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -33,7 +35,7 @@ class FragmentPartition(InputPartition):
     """
 
     plan: ReadPlan
-    fragments: tuple[Fragment, ...] = ()  # They are read one after another.
+    fragments: Sequence[Fragment] = ()  # They are read one after another.
     rows: RowRange | None = None  # Read only the row groups whose first row is in this range.
     limit: int | None = None  # Stop after so many rows.
     counted: int = 0  # Rows without columns whose number the log states; they need no file.
@@ -45,9 +47,15 @@ class ChangesPartition(InputPartition):
     """A task's work: files of changes, or a part of one. Without files there is nothing to read."""
 
     plan: ReadPlan
-    files: tuple[ChangeFile, ...] = ()
+    files: Sequence[ChangeFile] = ()
     rows: RowRange | None = None
     assumed: AssumedZone | None = None
+
+
+def unpacked(data: bytes) -> tuple[Any, ...]:
+    """Return the items of a partition from their compressed pickle."""
+    items: tuple[Any, ...] = pickle.loads(zlib.decompress(data))
+    return items
 
 
 AnyPartition = TypeVar("AnyPartition", FragmentPartition, ChangesPartition)
