@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
+from time import sleep
 from typing import Any
 from unittest.mock import patch
 
@@ -195,6 +197,49 @@ def test_only_what_changed_is_written_anew(table: txlog.Table) -> None:
     assert sorted(txlog.Table(table.uri).to_arrow()["x"].to_pylist()) == expected
     uris = DeltaTable(table.uri).file_uris()
     assert sorted(Path(uri).name for uri in uris) == sorted(table.files()["path"].to_pylist())
+
+
+def test_a_table_that_stays_open_writes_only_what_changed(
+    table: txlog.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("all files of the table are in memory")
+
+    monkeypatch.setattr(VERB, "load_files", refused)
+    for number in (64, 65, 66):  # Its snapshot has the checkpoint with which it was opened.
+        before = {sidecar.path for sidecar in named(table)}
+        table.append(pa.table({"x": [number]}))
+        table.maintenance.checkpoint()
+        after = {sidecar.path for sidecar in named(table)}
+        assert len(before - after) <= 1  # A small one is merged.
+        assert len(after - before) == 1
+    assert txlog.Table(table.uri).count() == 67
+
+
+def test_the_threads_that_write_do_not_follow_the_cores(
+    table: txlog.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    lock, running = Lock(), 0
+    write = VERB._PartWriter.write
+
+    def counting(writer: Any, sources: Any) -> Any:
+        nonlocal running
+        with lock:
+            running += 1
+            held.append(running)
+        sleep(0.02)
+        with lock:
+            running -= 1
+        return write(writer, sources)
+
+    monkeypatch.setattr(VERB._PartWriter, "write", counting)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    monkeypatch.setattr(VERB, "cpu_count", lambda: 16)
+    with patch.object(VERB, "is_reusable", return_value=False):  # All sidecars are written anew.
+        txlog.Table(table.uri).maintenance.checkpoint()
+    assert len(held) > 2
+    assert max(held) <= 2
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from os import cpu_count
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from txlog.base.errors import (
     warn_committed,
 )
 from txlog.base.observe import observed
-from txlog.base.threads import map_all
+from txlog.base.threads import Threads, map_all
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.read import Source, list_sources, read_sources
 from txlog.checkpoint.sidecars import (
@@ -71,6 +72,9 @@ from txlog.store.base import Store
 
 # From this size of the previous checkpoint on, sidecars are written where the policy is not set.
 _PARTS_BYTES: Threshold = 256 << 20
+# Each thread that writes a sidecar holds its files several times, about 150 MB in all. More threads
+# than these would need more memory on a machine with more cores.
+_PARTS_AT_ONCE: Threshold = 2
 
 
 def checkpoint(context: Context, snapshot: Snapshot) -> None:
@@ -100,6 +104,9 @@ def _checkpoint(context: Context, snapshot: Snapshot) -> None:
     if made_ms is None:
         txn_retention_ms = None  # It is unknown how old the records are.
     if wants_parts(snapshot):
+        # One that commits have advanced still has the checkpoint with which it was opened: workers
+        # would find another one, and its sidecars are not those to reuse.
+        snapshot = load_snapshot(context.store, version=snapshot.version, catalog=snapshot.catalog)
         controls = control_rows(
             snapshot.controls, now_ms=kept["now_ms"], txn_retention_ms=txn_retention_ms
         )
@@ -336,7 +343,10 @@ def _parts_of_base(
     sidecars = [sidecar for sidecar in snapshot.sidecars if sidecar.path not in without]
     sources = list_sources(context.store, snapshot.checkpoint, sidecars)
     shares = choose_parts(sources, PART_ROWS)
-    found = map_all(context.engine, partial(_PartWriter.write, writer), shares, undo=undo)
+    engine = context.engine
+    if type(engine) is Threads and not engine.workers:  # The caller has chosen no number.
+        engine = Threads(min(_PARTS_AT_ONCE, cpu_count() or 1))
+    found = map_all(engine, partial(_PartWriter.write, writer), shares, undo=undo)
     return [part for part in found if part is not None]
 
 
