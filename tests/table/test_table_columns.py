@@ -1,19 +1,16 @@
 """The steps of a verb are in proportion to the columns of a table."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import txlog
+from tests.steps import steps_of
 from txlog.table.seam import table_facts
 
 FEW, MANY = 40, 160
-OWN = str(Path(txlog.__file__).parent)
 
 
 def wide(columns: int) -> pa.Table:
@@ -51,27 +48,6 @@ WORKS: dict[str, Callable[[txlog.Table], object]] = {
     "checkpoint": lambda table: table.maintenance.checkpoint(),
     "changes": lambda table: table.changes(0).to_arrow(),
 }
-
-
-def steps_of(work: Callable[[], object]) -> int:
-    """Return how many lines of txlog run in this thread; each turn of a loop is one."""
-    steps = 0
-
-    def of_line(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal steps
-        steps += 1
-        return of_line
-
-    def of_call(frame: FrameType, event: str, arg: object) -> Any:
-        return of_line if frame.f_code.co_filename.startswith(OWN) else None
-
-    before = sys.gettrace()
-    sys.settrace(of_call)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return steps
 
 
 @pytest.mark.slow
