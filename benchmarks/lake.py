@@ -2,12 +2,17 @@
 
     python benchmarks/lake.py
     python benchmarks/lake.py --parts spark --files 100000 1000000
+    python benchmarks/lake.py --parts source changes checkpoint pages doors
+
+A run replaces the rows that it measures, and leaves the others.
 
 Each run is a process of its own; imports and a first small call are not timed. deltalake does the
-same beside txlog, on a table of its own. Beside merges on Spark, Spark reads and writes the same
-rows as plain Parquet files, in the same session. The data files of the tables that Spark reads do
-not exist: what is timed is the call that makes the frame, in which Spark reads the list of files.
-Nor do those of large logs: what is measured there is planning, committing, and writing checkpoints.
+same beside txlog, on a table of its own. Beside merges on Spark, and beside reads of wide tables by
+Spark, Spark reads and writes the same rows as plain Parquet files, in the same session. The data
+files of the tables of many files that Spark reads do not exist: what is timed is the call that
+makes the frame, in which Spark reads the list of files. Nor do those of large logs: what is
+measured there is planning, committing, and writing checkpoints. Of the tables that are changed,
+only the files with rows that a change reads exist.
 """
 
 from __future__ import annotations
@@ -15,22 +20,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
+from threading import Event, Thread
 from typing import Any
 
 import log_tables
 import pyarrow as pa
-from bench import commit, machine, put_section
-from cluster_plan import children, cpu_of_all, name_of
+from bench import HERE, commit, machine, put_section
+from cluster_plan import SIDECAR, children, cpu_of_all, name_of, peak
+from cluster_plan import make as make_many
 
 TITLE = "The size of a lake"
 WIDE_ROWS = 3
@@ -246,9 +253,16 @@ def bulk_table(case: str, size: int, folder: Path) -> Path:
 
 def make(case: str, size: int, folder: Path) -> None:
     """Write the tables of a case. Their writer needs much memory, so it is a process of its own."""
+    if case in CHECKPOINTS:
+        for files in (4 * SIDECAR, size):
+            make_many(folder / str(files), files)
+        return
     for files in (WARM, size):
-        if case in LOG and not (root := folder / f"files-{files}").exists():
+        root = folder / f"files-{files}"
+        if case in (*LOG, *SOURCE, *CHANGES) and not root.exists():
             log_tables.write_sidecars(root, files)
+        if case in CHANGES and not (folder / f"real-{files}").exists():
+            log_tables.write_real(folder / f"real-{files}", root, range(files // 2))
         if case in BULK and not (root := bulk_table(case, files, folder)).exists():
             log_tables.write_shape(root, files, case.partition(", ")[2])
 
@@ -263,6 +277,186 @@ def of_bulk(case: str, size: int, folder: Path, engine: str) -> Callable[[], Any
     from deltalake import DeltaTable
 
     return lambda: DeltaTable(root).file_uris()
+
+
+def of_changes(case: str, size: int, root: Path, folder: Path) -> Callable[[], Any]:
+    """Return a change of the half of one partition, whose files exist: 1,500 of 3,000,000."""
+    import txlog
+
+    shutil.copytree(folder / f"real-{size}", root, copy_function=os.link)
+    half = size // 2 * log_tables.SPAN
+    where = f"{ONE_PARTITION} and id < {half}"
+    table = txlog.Table(root, storage_options=RELAXED)
+    paths = (root / log_tables.REAL).glob("*.parquet")
+    ids = sorted(int(path.name[len("part-") :][:8]) * log_tables.SPAN for path in paths)
+    days = pa.array([date(2026, 1, 5)] * len(ids))
+    source = pa.table(
+        {"region": ["r03"] * len(ids), "day": days, "id": ids}
+        | {"at": pa.nulls(len(ids), pa.timestamp("us", "UTC"))}
+        | dict.fromkeys(log_tables.NUMBERS, ids)
+        | dict.fromkeys(log_tables.TEXTS, ["a"] * len(ids))
+    )
+
+    def merge() -> None:
+        merger = table.merge(source, "target.id = source.id").when_matched_update({"n1": "7"})
+        merger.when_not_matched_insert_all().execute()
+
+    works: dict[str, Callable[[], Any]] = {
+        "changes, plan of a scan": lambda: table.scan(where=where).fragments(),
+        "changes, delete": lambda: table.delete(where),
+        "changes, update": lambda: table.update({"n1": "n1 + 1"}, where),
+        "changes, upsert": lambda: table.upsert(source, on="id"),
+        "changes, merge": merge,
+        "changes, compact": lambda: table.optimize.compact(where),
+        "changes, overwrite": lambda: table.overwrite(source.slice(0, 10), where),
+    }
+    return works[case]
+
+
+CHANGES = tuple(
+    f"changes, {name}"
+    for name in ("plan of a scan", "delete", "update", "upsert", "merge", "compact", "overwrite")
+)
+
+
+def of_checkpoint(case: str, size: int, root: Path, folder: Path) -> Callable[[], Any]:
+    """Return writing a checkpoint of a table whose checkpoint another writer wrote, or txlog."""
+    import txlog
+
+    shutil.copytree(folder / str(size), root, copy_function=os.link)
+    table = txlog.Table(root, storage_options=RELAXED)
+    if case == "checkpoint after a commit":
+        table.maintenance.checkpoint()
+        table.delete(f"day = '2021-03-04' and id < {size * 500}")
+        Path("/proc/self/clear_refs").write_text("5")  # The peak begins anew.
+    return table.maintenance.checkpoint
+
+
+CHECKPOINTS = ("checkpoint, all sidecars anew", "checkpoint after a commit")
+
+
+def of_pages(case: str, size: int, root: Path, _: Path) -> Callable[[], Any]:
+    """Return a page of a table with many columns, or its report."""
+    import txlog
+    from txlog.tools.report.page import report
+
+    for _ in range(2):
+        txlog.write(root, wide(size), mode="append", storage_options=RELAXED)
+    table = txlog.Table(root, storage_options=RELAXED)
+    table.update({f"c{at}": "c0 + 1" for at in range(3, size, 7)}, "c0 = 0")
+    if case == "report":
+        return lambda: report(table).save(root / "report.html")
+    from fastapi.testclient import TestClient
+
+    from txlog.tools.ui.app import make_app
+    from txlog.tools.ui.places import Places, place_of
+
+    client = TestClient(make_app(Places([table.uri]), "token", 8765), "http://127.0.0.1:8765")
+    client.cookies.set("txlog-ui-8765", "token", domain="127.0.0.1")
+    name = PAGES[case]
+
+    def get() -> None:
+        answer = client.get(f"/tables/{place_of(table.uri, '').key}/{name}")
+        assert answer.status_code == 200, answer.text
+
+    return get
+
+
+PAGES = {
+    "page Rows": "rows", "page Schema": "schema", "page Compare": "diff", "page Report": "report",
+    "report": "",
+}  # fmt: skip
+
+
+def session(memory: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder
+    builder = builder.master("local[2]").config("spark.driver.memory", memory)
+    return builder.config("spark.ui.enabled", "false").getOrCreate()
+
+
+def spark_source(size: int, folder: Path, memory: str) -> dict[str, Any]:
+    """Plan a read by `format("txlog")`: what its process and the heap of the driver need."""
+    spark = session(memory)
+    peaks: dict[int, float] = {}
+    done = Event()
+
+    def watch() -> None:  # The process that plans ends with the plan.
+        while not done.wait(0.02):
+            for one in children(os.getpid()):
+                with suppress(OSError, IndexError):
+                    peaks[one] = peak(one) if name_of(one) == "python" else 0
+
+    def plan(files: int) -> None:
+        reader = spark.read.format("txlog").option("columns", "id,day")
+        reader.load(str(folder / f"files-{files}")).rdd.getNumPartitions()
+
+    plan(WARM)
+    java = [one for one in children(os.getpid()) if name_of(one) == "java"]
+    before, start = cpu_of_all(java), time.perf_counter()
+    watching = Thread(target=watch)
+    watching.start()
+    plan(size)
+    done.set()
+    watching.join()
+    seconds = time.perf_counter() - start
+    cpu = sum(cpu_of_all(java).values()) - sum(before.values())
+    spark._jvm.java.lang.System.gc()
+    heap = spark._jvm.java.lang.Runtime.getRuntime()
+    held = (heap.totalMemory() - heap.freeMemory()) / 1e6
+    python = max(peaks.values())
+    spark.stop()
+    return {"seconds": seconds, "cpu": cpu, "heap": held, "python": python}
+
+
+def spark_doors(case: str, size: int, folder: Path, memory: str) -> dict[str, Any]:
+    """Read a wide table by a door of Spark, and its files with Spark's own Parquet reader."""
+    import txlog
+    from txlog import spark_ext
+
+    door, _, asked = case.partition(", ")
+    columns = None if asked == "all columns" else ["c1", "c3"]
+    spark = session(memory)
+    root = folder / f"wide-{size}"
+    for count in (10, size):
+        if not (folder / f"wide-{count}").exists():
+            for _ in range(2):
+                made = folder / f"wide-{count}"
+                txlog.write(made, wide(count), mode="append", storage_options=RELAXED)
+
+    def by_txlog(root: Path) -> Any:
+        if door == "spark_ext.read":
+            return spark_ext.read(spark, str(root), columns=columns)
+        reader = spark.read.format("txlog")
+        if columns:
+            reader = reader.option("columns", ",".join(columns))
+        return reader.load(str(root))
+
+    def by_parquet(root: Path) -> Any:
+        frame = spark.read.parquet(str(root))
+        return frame.select(*columns) if columns else frame
+
+    found = {}
+    java = [one for one in children(os.getpid()) if name_of(one) == "java"]
+    for engine, way in (("txlog", by_txlog), ("Spark", by_parquet)):
+        for at in (folder / "wide-10", root):
+            before, start = cpu_of_all(java), time.perf_counter()
+            way(at).write.format("noop").mode("overwrite").save()
+            seconds = time.perf_counter() - start
+        cpu = sum(cpu_of_all(java).values()) - sum(before.values())
+        found[engine] = {"seconds": seconds, "cpu": cpu, "heap": max(map(peak, java))}
+    spark.stop()
+    return found
+
+
+DOORS = tuple(
+    f"{door}, {asked}"
+    for door in ("spark_ext.read", 'format("txlog")')
+    for asked in ("all columns", "two columns")
+)
+SOURCE = ('format("txlog"), plan',)
 
 
 LOG = (
@@ -283,13 +477,18 @@ def once(part: str, case: str, engine: str, size: int, given: argparse.Namespace
         return spark_merges(case, size, given.folder, given.memory)
     if part == "spark":
         return spark_read(case, size, given.folder, given.memory)
+    if part == "source":
+        return spark_source(size, given.folder, given.memory)
+    if part == "doors":
+        return spark_doors(case, size, given.folder, given.memory)
     if part == "make":
         return make(case, size, given.folder)
     root = given.folder / "work"
     for warm in (True, False):
         shutil.rmtree(root, ignore_errors=True)
-        if part == "log":
-            work = of_log(case, WARM if warm else size, root, given.folder)
+        if part in OF_FOLDER:
+            small = {"pages": 10, "checkpoint": 4 * SIDECAR}.get(part, WARM)
+            work = OF_FOLDER[part](case, small if warm else size, root, given.folder)
         elif part == "bulk":
             work = of_bulk(case, WARM if warm else size, given.folder, engine)
         else:
@@ -298,8 +497,24 @@ def once(part: str, case: str, engine: str, size: int, given: argparse.Namespace
         work()
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     shutil.rmtree(root, ignore_errors=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    return {"seconds": seconds, "cpu": cpu, "heap": peak}
+    return {"seconds": seconds, "cpu": cpu, "heap": peak(os.getpid())}
+
+
+OF_FOLDER = {"log": of_log, "changes": of_changes, "checkpoint": of_checkpoint, "pages": of_pages}
+
+
+HEAD = (
+    "| | columns or files | s | CPU s | MB | deltalake s | CPU s | MB | ratio, CPU | measured |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def merged(lines: Iterable[str]) -> list[str]:
+    """Return rows beside those of the report that were not measured again."""
+    _, _, section = (HERE / "RESULTS.md").read_text(encoding="utf-8").partition(f"## {TITLE}\n")
+    table = section.partition(f"{HEAD[1]}\n")[2].partition("\n\n")[0]
+    rows = {tuple(line.split(" | ")[:2]): line for line in (*table.splitlines(), *lines)}
+    return list(rows.values())
 
 
 def measured(part: str, case: str, engine: str, size: int, given: argparse.Namespace) -> Any:
@@ -309,6 +524,10 @@ def measured(part: str, case: str, engine: str, size: int, given: argparse.Names
     if done.returncode:
         raise SystemExit(f"{case} of {engine} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def when() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}, {commit()}, {os.getloadavg()[0]:.0f}"
 
 
 def main() -> None:
@@ -321,9 +540,27 @@ def main() -> None:
     parser.add_argument("--log-files", type=int, nargs="+", default=[1_000_000, 3_000_000])
     parser.add_argument("--bulk-files", type=int, nargs="+", default=[200_000])
     parser.add_argument("--merge-files", type=int, nargs="+", default=[10_000])
+    parser.add_argument("--source-files", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--change-files", type=int, nargs="+", default=[3_000_000])
+    parser.add_argument("--checkpoint-files", type=int, nargs="+", default=[10_000_000])
+    parser.add_argument("--works", nargs="+", help="only works with one of these words")
     parser.add_argument("--memory", default="3g", help="of Spark's driver")
     parser.add_argument(
-        "--parts", nargs="+", default=["wide", "small", "log", "bulk", "spark", "merge"]
+        "--parts",
+        nargs="+",
+        default=[
+            "wide",
+            "small",
+            "log",
+            "bulk",
+            "spark",
+            "merge",
+            "source",
+            "changes",
+            "checkpoint",
+            "pages",
+            "doors",
+        ],
     )
     parser.add_argument("--dry", action="store_true", help="only print")
     parser.add_argument("--only", help=argparse.SUPPRESS)
@@ -340,24 +577,35 @@ def main() -> None:
         *(("bulk", case, size) for size in given.bulk_files for case in BULK),
         *(("spark", case, size) for size in given.files for case in SPARK),
         *(("merge", case, size) for size in given.merge_files for case in MERGE),
+        *(("source", case, size) for case in SOURCE for size in given.source_files),
+        *(("changes", case, size) for size in given.change_files for case in CHANGES),
+        *(("checkpoint", case, size) for size in given.checkpoint_files for case in CHECKPOINTS),
+        *(("pages", case, size) for case in PAGES for size in given.columns),
+        *(("doors", case, size) for case in DOORS for size in given.columns),
     ]
-    lines = ["| | columns or files | s | CPU s | MB | deltalake s | CPU s | MB | ratio, CPU |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
+    lines: list[str] = []
     for part, case, size in cases:
         if part not in given.parts:
+            continue
+        if given.works and not any(word in case for word in given.works):
             continue
         if part == "merge":  # Both in one session.
             both = [measured(part, case, "", size, given) for _ in range(given.repeat)]
             mine, other = (median(r[n]["seconds"] for r in both) for n in ("txlog", "Spark"))
             cells = f"{mine:.2f} | – | – | {other:.2f} (plain Spark) | – | – | {mine / other:.2f}"
-            lines.append(f"| {case} | {size:,} | {cells} (s) |")
+            lines.append(f"| {case} | {size:,} | {cells} (s) | {when()} |")
             print(lines[-1], flush=True)
             continue
-        engines = ["txlog"] if part in ("spark", "log") else list(ENGINES)
+        engines = list(ENGINES) if part in ("wide", "small", "bulk", "doors") else ["txlog"]
         runs: dict[str, list[Any]] = {engine: [] for engine in engines}
-        if part in ("log", "bulk"):
+        if part in ("log", "bulk", "source", "changes", "checkpoint"):
             measured("make", case, "", size, given)
         for _ in range(given.repeat):
+            if part == "doors":  # Both in one session.
+                both = measured(part, case, "", size, given)
+                runs["txlog"].append(both["txlog"])
+                runs["deltalake"].append(both["Spark"])
+                continue
             for engine in engines:
                 runs[engine].append(measured(part, case, engine, size, given))
         found = {
@@ -365,18 +613,23 @@ def main() -> None:
             for engine, of in runs.items()
         }
         cells = [f"{s:.2f} | {c:.2f} | {m:,.0f}" for s, c, m in found.values()]
+        if part == "source":
+            python = median(run["python"] for run in runs["txlog"])
+            cells = [f"{cells[0]} (heap), {python:,.0f} (Python)"]
         if len(engines) == 1:
             cells.append(" | | | ")
         else:
             cells.append(f"{found['txlog'][1] / found['deltalake'][1]:.2f}")
-        lines.append(f"| {case} | {size:,} | {' | '.join(cells)} |")
+        lines.append(f"| {case} | {size:,} | {' | '.join(cells)} | {when()} |")
         print(lines[-1], flush=True)
     told = (
-        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. Medians of {given.repeat} runs. MB: the "
-        f"peak of the process, or of Spark (driver with {given.memory}) the heap after the call. "
-        f"{machine()}."
+        "Each row says when it was measured: the date, the commit, and the load average, which is "
+        "that of other work, too. So look at the CPU seconds. Medians. MB: the peak of the "
+        "process, or of Spark the heap of the driver after the call; of Spark's doors, the peak of "
+        "the JVM. Beside merges and Spark's doors stands Spark's own Parquet reader in place of "
+        f"deltalake. {machine()}."
     )
-    text = "\n".join([f"## {TITLE}", "", told, "", *lines]) + "\n"
+    text = "\n".join([f"## {TITLE}", "", told, "", *HEAD, *merged(lines)]) + "\n"
     print("\n" + text)
     if not given.dry:
         put_section(text)

@@ -245,6 +245,8 @@ def by_txlog(root: Path) -> None:
 
 
 PER_SIDECAR = 100_000
+REAL = "region=r03/day=2026-01-05/"
+"""The partition of which `write_real` writes data files."""
 
 
 THREE_ROWS = {
@@ -304,6 +306,50 @@ def write_sidecars(root: Path, files: int, *, vectors: bool = False) -> None:
     name = "00000000000000000001.checkpoint.5f9f1c1e-6b1f-4d53-9b7e-000000000002.json"
     lines = [*first[1:], {"checkpointMetadata": {"version": 1}}, *named]
     (root / "_delta_log" / name).write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in lines))
+
+
+def write_real(root: Path, made: Path, chosen: range) -> None:
+    """Write a table of `write_sidecars` again, in which some files of one partition exist.
+
+    These are the files of `REAL` whose numbers are in `chosen`. Each has one row, whose `id` is the
+    file's number times `SPAN`.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    shutil.copytree(made, root)
+    (root / REAL).mkdir(parents=True)
+    log = root / "_delta_log"
+    sizes = {}
+    for sidecar in sorted((log / "_sidecars").iterdir()):
+        adds = pq.read_table(sidecar)["add"].combine_chunks()
+        columns = dict(zip([field.name for field in adds.type], adds.flatten(), strict=True))
+        paths = columns["path"].filter(pc.match_substring(columns["path"], REAL)).to_pylist()
+        numbers = {path: int(path[len(f"{REAL}part-") :][:8]) for path in paths}
+        real = {path: number for path, number in numbers.items() if number in chosen}
+        stats, bytes_of = [], []
+        for path, number in real.items():
+            row = {"id": number * SPAN, **dict.fromkeys(NUMBERS, number)}
+            row |= dict.fromkeys(TEXTS, "a")
+            pq.write_table(pa.table({name: [value] for name, value in row.items()}), root / path)
+            bytes_of.append((root / path).stat().st_size)
+            told = {"numRecords": 1, "minValues": row, "maxValues": row}
+            stats.append(compact(told | {"nullCount": dict.fromkeys(row, 0)}))
+        mask = pc.is_in(columns["path"], pa.array(list(real), pa.string()))
+        for name, values in (("stats", stats), ("size", bytes_of)):
+            kind = columns[name].type
+            columns[name] = pc.replace_with_mask(columns[name], mask, pa.array(values, kind))
+        rows = pa.StructArray.from_arrays(list(columns.values()), fields=list(adds.type))
+        sidecar.unlink()  # `made` may share it.
+        pq.write_table(pa.table({"add": rows}), sidecar, compression="zstd", row_group_size=50_000)
+        sizes[sidecar.name] = sidecar.stat().st_size
+    (manifest,) = log.glob("*.checkpoint.*.json")
+    lines = [orjson.loads(line) for line in manifest.read_bytes().splitlines()]
+    for line in lines:
+        if "sidecar" in line:
+            line["sidecar"]["sizeInBytes"] = sizes[line["sidecar"]["path"]]
+    manifest.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
 
 FILE_ROWS = 200_000
