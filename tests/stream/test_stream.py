@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -907,3 +908,98 @@ def test_changes_have_the_times_of_the_history(table: txlog.Table, enabled: int 
     made = {version: round(moment.timestamp() * 1000) for version, *_, moment in found}
     assert made == {version: shown[version] for version in range(1, 7) if version != enabled}
     assert sorted(found) == as_told(txlog.Table(table.uri), 1)
+
+
+VALUES: dict[str, pa.Array] = {
+    "int": pa.array([1, 2], pa.int32()),
+    "long": pa.array([3, 4], pa.int64()),
+    "text": pa.array(["x", "y"]),
+}
+kinds_of = st.dictionaries(st.sampled_from("ab"), st.sampled_from([*VALUES]), min_size=1)
+
+
+def changed_rows(stream: TableStream, table: txlog.Table) -> list[dict[str, Any]]:
+    """Return all rows of a new stream of changes."""
+    return [
+        row
+        for file in stream.work(UNDECIDED, stream.latest(UNDECIDED))
+        for batch in read_changes(context_of(table).store, stream.plan, file)
+        for row in batch.to_pylist()
+    ]
+
+
+@st.composite
+def forms_of_rows(draw: st.DrawFn) -> tuple[pa.Table, list[str]]:
+    """Draw rows, and the columns by which they are partitioned."""
+    rows = pa.table({name: VALUES[kind] for name, kind in sorted(draw(kinds_of).items())})
+    names = rows.schema.names
+    return rows, draw(st.sampled_from([[], names[:1]])) if len(names) > 1 else []
+
+
+@pytest.mark.slow
+@pytest.mark.spec("FED-6", "FED-7")
+@settings(max_examples=examples(60), deadline=None)
+@given(before=forms_of_rows(), after=forms_of_rows(), mapped=st.booleans(), deletes=st.booleans())
+@example(  # A stream of changes had null for the `a` of the removed rows.
+    before=(pa.table({"a": VALUES["int"], "b": VALUES["int"]}), []),
+    after=(pa.table({"a": VALUES["int"], "b": VALUES["int"]}), ["a"]),
+    mapped=False,
+    deletes=False,
+)
+@example(  # The feed said that the writer of the old file made an error.
+    before=(pa.table({"a": VALUES["int"]}), []),
+    after=(pa.table({"a": VALUES["text"]}), []),
+    mapped=False,
+    deletes=False,
+)
+@example(  # The transaction could not be committed.
+    before=(pa.table({"a": VALUES["int"]}), []),
+    after=(pa.table({"a": VALUES["text"]}), []),
+    mapped=False,
+    deletes=True,
+)
+def test_rows_with_another_form_are_whole_or_refused(
+    before: tuple[pa.Table, list[str]],
+    after: tuple[pa.Table, list[str]],
+    mapped: bool,
+    deletes: bool,
+) -> None:
+    """A version replaces all rows, columns and the partitioning: the feed and a stream agree."""
+    properties = {"delta.enableChangeDataFeed": "true"}
+    if mapped:
+        properties["delta.columnMapping.mode"] = "name"
+    table = txlog.write(
+        f"memory://forms-{next(NUMBERS)}",
+        before[0],
+        partition_by=before[1],
+        properties=properties,
+    )
+    with table.transaction() as tx:
+        if deletes:  # Then there are files of changes.
+            first = before[0].schema.names[0]
+            tx.delete(txlog.col(first) == before[0][first][0].as_py())
+        tx.overwrite(after[0], schema_mode="overwrite", partition_by=after[1])
+    names = table.schema.names
+    stream = open_stream(table, changes=True, start_version=1)
+    try:
+        feed = table.changes(1).to_arrow()
+    except UnsupportedFeatureError:
+        with pytest.raises(UnsupportedFeatureError, match="removes rows that do not fit"):
+            stream.latest(UNDECIDED)
+        assert len(changed_rows(open_stream(table, changes=True), table)) == 2  # As advised.
+        return
+    seen = changed_rows(stream, table)
+    assert sorted(map(str, seen)) == sorted(map(str, feed.to_pylist()))
+    # With column mapping, a column of another type is another column of this name.
+    old, new = (txlog.Table(table.uri, version=at).snapshot.schema for at in (0, 1))
+    kept = {one.physical_name for one in old.fields} & {one.physical_name for one in new.fields}
+    same = {one.name for one in new.fields if one.physical_name in kept}
+    rows = Counter(
+        str([row[name] if name in same else None for name in names])
+        for row in before[0].to_pylist()
+    )
+    for row in feed.to_pylist():
+        sign = -1 if row["_change_type"] == "delete" else 1
+        rows[str([row[name] for name in names])] += sign
+    expected = Counter(str([row[name] for name in names]) for row in after[0].to_pylist())
+    assert {row: n for row, n in rows.items() if n} == expected

@@ -202,7 +202,9 @@ def change_rows(files: Iterable[ChangeFile]) -> pa.Table:
     )
 
 
-def incompatible(old: StructType, new: StructType, mode: str, above: str = "") -> Sequence[str]:
+def incompatible(
+    old: StructType, new: StructType, mode: str, above: str = "", *, drops: bool = False
+) -> Sequence[str]:
     """Return why rows of an old schema do not fit a new one; empty if they fit.
 
     Columns may have been added, types widened, and types given to columns of void; under column
@@ -212,28 +214,32 @@ def incompatible(old: StructType, new: StructType, mode: str, above: str = "") -
     ----------
     mode
         The column mapping of the new schema.
+    drops
+        Whether columns may have been dropped, too.
     """
     by_name = {field.name_in_files(mode): field for field in new.fields}
     faults: list[str] = []
     for field in old.fields:
         name = f"{above}{field.name}"
         now = by_name.get(field.name_in_files(mode))
-        if now is None:
+        if now is not None:
+            faults.extend(_type_faults(field.type, now.type, mode, name, drops=drops))
+        elif not drops:
             faults.append(f"column {name} was dropped")
-        else:
-            faults.extend(_type_faults(field.type, now.type, mode, name))
     return faults
 
 
-def _type_faults(old: DataType, new: DataType, mode: str, name: str) -> Iterator[str]:
+def _type_faults(
+    old: DataType, new: DataType, mode: str, name: str, *, drops: bool
+) -> Iterator[str]:
     match old, new:
         case StructType(), StructType():
-            yield from incompatible(old, new, mode, f"{name}.")
+            yield from incompatible(old, new, mode, f"{name}.", drops=drops)
         case ArrayType(), ArrayType():
-            yield from _type_faults(old.element, new.element, mode, f"{name}.element")
+            yield from _type_faults(old.element, new.element, mode, f"{name}.element", drops=drops)
         case MapType(), MapType():
-            yield from _type_faults(old.key, new.key, mode, f"{name}.key")
-            yield from _type_faults(old.value, new.value, mode, f"{name}.value")
+            yield from _type_faults(old.key, new.key, mode, f"{name}.key", drops=drops)
+            yield from _type_faults(old.value, new.value, mode, f"{name}.value", drops=drops)
         case _:
             before, after = type_name(old), type_name(new)
             if old not in (new, VOID) and not is_widening(before, after):

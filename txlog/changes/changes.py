@@ -28,7 +28,7 @@ from txlog.changes.change_plan import (
     changed_files,
 )
 from txlog.changes.file_changes import read_changes
-from txlog.changes.forms import faults_between, in_names_of_files
+from txlog.changes.forms import brings_older_rows, faults_between, in_names_of_files
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression
 from txlog.log.paths import canonical_keys
@@ -255,13 +255,15 @@ def plan_feed(
     first = last
     if start_version < last.version:
         first = load_snapshot(store, version=start_version, catalog=last.catalog)
-    _require_same_partitioning(store, commits[0], last)
     forms = _forms(first, last, commits)
     known = RemovedValues(store, last)
+    changed = [changed_files(commit, times.of_commit(commit), known) for commit in commits]
+    if brings_older_rows(commits[0], changed[0]):
+        _require_fit_before(store, commits[0].version, last)
     files = [
         in_names_of_files(file, form)
-        for commit, form in zip(commits, forms, strict=True)
-        for file in changed_files(commit, times.of_commit(commit), known)
+        for found, form in zip(changed, forms, strict=True)
+        for file in found
     ]
     files = possible_changes(files, plan, last)
     engine = engine or threads_for(store)
@@ -381,16 +383,36 @@ def _require_compatible(
         )
 
 
-def _require_same_partitioning(store: Store, commit: Commit, last: Snapshot) -> None:
-    """Raise if the first version changes the partitioning: its removed files have the old one."""
-    if not commit.version or not any(isinstance(one, Metadata) for _, one in commit.controls):
-        return
+def _require_fit_before(store: Store, version: int, last: Snapshot) -> None:
+    """Raise if rows that the first version removes, in the form before it, do not fit the last."""
+    faults = faults_before(store, version, last)
+    if faults:
+        raise UnsupportedFeatureError(
+            path=last.root,
+            features=("changeDataFeed",),
+            reason=f"version {version} removes rows that do not fit the columns of version "
+            f"{last.version}: {'; '.join(faults)}",
+            remedy=f"Read the rows of version {version - 1}, which are removed, from that version"
+            + (
+                f", and ask for the changes from version {version + 1} on"
+                if version < last.version
+                else ""
+            ),
+        )
+
+
+def faults_before(store: Store, version: int, last: Snapshot) -> list[str]:
+    """Return why rows of the version before another one do not fit the last one.
+
+    Empty if they fit, or if the version before can no longer be rebuilt.
+    """
+    if not version:
+        return []
     try:
-        before = load_snapshot(store, version=commit.version - 1, catalog=last.catalog)
+        before = load_snapshot(store, version=version - 1, catalog=last.catalog)
     except (NotFoundError, LogCorruptError):
-        return  # The commit was cleaned up.
-    if before.physical_partition_columns != last.physical_partition_columns:
-        _require_compatible(before.protocol, before.metadata, commit.version, last)
+        return []  # The commit was cleaned up.
+    return faults_between(before.form, last.form, drops=True)
 
 
 class RemovedValues:

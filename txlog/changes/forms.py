@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from txlog.actions.table import Metadata, Protocol
 from txlog.base.errors import SchemaMismatchError
 from txlog.changes.change_plan import ChangeFile, incompatible
 from txlog.protocol.form import ReadForm
 from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType, type_name
+from txlog.snapshot.commits import Commit
 
 _MAPPING = ("delta.columnMapping.physicalName", "delta.columnMapping.id")
 
@@ -30,9 +32,21 @@ def in_names_of_files(file: ChangeFile, form: ReadForm) -> ChangeFile:
     return replace(file, fragment=replace(file.fragment, partition_values=named))
 
 
-def faults_between(old: ReadForm, new: ReadForm) -> list[str]:
-    """Return why rows of an old form do not fit a new one; empty if they fit (FED-6)."""
-    faults = list(incompatible(old.schema, new.schema, new.mapping_mode))
+def brings_older_rows(commit: Commit, files: Iterable[ChangeFile]) -> bool:
+    """Return whether files of a version's changes may have the form of the version before.
+
+    `files` are all that `changed_files` returns for the commit.
+    """
+    changes_form = any(isinstance(one, Protocol | Metadata) for _, one in commit.controls)
+    return changes_form and any(file.change_type != "insert" for file in files)
+
+
+def faults_between(old: ReadForm, new: ReadForm, *, drops: bool = False) -> list[str]:
+    """Return why rows of an old form do not fit a new one; empty if they fit (FED-6).
+
+    `drops`: columns may have been dropped, because nobody asks for the values of removed rows.
+    """
+    faults = list(incompatible(old.schema, new.schema, new.mapping_mode, drops=drops))
     in_new_terms = replace(old, mapping_mode=new.mapping_mode)
     if in_new_terms.physical_partition_columns != new.physical_partition_columns:
         faults.append("the table was partitioned by other columns")

@@ -19,8 +19,8 @@ from txlog.base.errors import (
 )
 from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import ChangeFile, changed_files
-from txlog.changes.changes import RemovedValues, require_enabled
-from txlog.changes.forms import differences, faults_between, tightened
+from txlog.changes.changes import RemovedValues, faults_before, require_enabled
+from txlog.changes.forms import brings_older_rows, differences, faults_between, tightened
 from txlog.checkpoint.file_rows import Wanted
 from txlog.fragments.fragment import FRAGMENT_COLUMNS
 from txlog.fragments.rows import FEATURE, FragmentRows, require_fragments_feature, single_files
@@ -199,6 +199,8 @@ class StreamVersions:
             require_enabled(protocol, metadata, commit.version, self._table)
             at_ms = self._made_ms(file, commit, controls)
             files = tuple(changed_files(commit, at_ms, self._removed))
+            if brings_older_rows(commit, files):
+                self._require_fit_before(commit.version)
             sizes = [sum(part.size for part in file.fragment.files) for file in files]
             return VersionUnits(
                 commit.version, controls, at_ms, files, arrow_array(sizes, pa.int64())
@@ -303,6 +305,19 @@ class StreamVersions:
                 reason=f"version {version} has other columns than version {self._table.version}, "
                 f"which the query was started on: {'; '.join(found)}",
                 remedy=remedy,
+            )
+
+    def _require_fit_before(self, version: int) -> None:
+        """Raise if rows that a version removes do not fit the stream's columns (FED-6)."""
+        found = faults_before(self._store, version, self._table)
+        if found:
+            raise UnsupportedFeatureError(
+                path=self._store.root,
+                features=("streaming",),
+                reason=f"version {version} removes rows that do not fit the columns of version "
+                f"{self._table.version}, which the query was started on: {'; '.join(found)}",
+                remedy="Start the query with a new checkpoint: it begins with all rows of the "
+                "latest version",
             )
 
     def _untellable(self, form: ReadForm) -> list[str]:
