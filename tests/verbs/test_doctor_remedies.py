@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import re
 import shutil
@@ -59,6 +60,12 @@ def vectored(path: Path) -> txlog.Table:
     table.append(rows(9000))
     table.delete("id % 3 = 0 AND id < 9000")
     return table
+
+
+def without_features(table: txlog.Table) -> None:
+    """Commit another protocol, as a faulty writer would."""
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    commit_file(table, table.version + 1).write_text(json.dumps(protocol) + "\n")
 
 
 def with_blobs(path: Path) -> txlog.Table:
@@ -174,6 +181,7 @@ CASES: dict[str, tuple[Callable[[Path], txlog.Table], Damage]] = {
         lambda table: edited(table, lambda stats: stats["minValues"].update(id=33)),
     ),
     "features-unused": (idle_feature, none),
+    "feature-missing": (vectored, without_features),
 }
 # Findings of which another test follows the remedy, or whose remedy is a decision of the user.
 ELSEWHERE = {

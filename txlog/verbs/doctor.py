@@ -974,6 +974,13 @@ _ADVISED = ("deletionVectors", "columnMapping", "timestampNtz", "typeWidening", 
 
 def _features(case: _Case) -> Iterator[Finding]:
     snapshot = case.snapshot
+    if case.facts.vectors and not snapshot.supports("deletionVectors"):
+        yield Finding(
+            "feature-missing", "error", None, case.facts.vectors,
+            "files have deletion vectors, but the protocol does not list deletionVectors",
+            "Engines that do not know them read the deleted rows, too",
+            'alter.add_features("deletionVectors") lists the feature',
+        )  # fmt: skip
     named = {*(snapshot.protocol.reader_features or ()), *(snapshot.protocol.writer_features or ())}
     used = set(needed_features(snapshot.schema, snapshot.properties))
     if case.facts.vectors:
