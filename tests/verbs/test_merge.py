@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from tests.moved import moved
 from txlog import col
 from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.verbs.merge import match
@@ -787,3 +788,20 @@ def test_errors_name_the_argument_in_which_a_name_stands(
     with pytest.raises(txlog.InvalidInputError) as caught:
         getattr(merger, method)(**arguments).execute()
     assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int16(), pa.date32(), pa.timestamp("us", "UTC")])
+def test_keys_that_lie_far_apart_leave_out_the_files_between_them(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    keys = pa.array([2_000 * at for at in range(12)], pa.int64())  # Microseconds: bounds have ms.
+    keys = keys.cast(pa.int32() if pa.types.is_date32(kind) else keys.type).cast(kind)
+    each = txlog.WriteOptions(max_rows_per_file=1)
+    table = txlog.write(tmp_path, pa.table({"k": keys, "v": range(12)}), options=each)
+    for at in set(range(12)) - set(range(0, 12, 3)):
+        (uri,) = table.scan(where=f"v = {at}").file_uris()
+        Path(uri).unlink()
+    chosen = pa.array(range(0, 12, 3))
+    with moved({"txlog.lookup.keys:_FEW": 2, "txlog.lookup.keys:_RANGES": 1}):
+        table.upsert(pa.table({"k": keys.take(chosen), "v": [70, 71, 72, 73]}), on="k")
+    assert table.count("v >= 70") == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,7 @@ _OTHERS = ("string", "binary", "boolean")
 KEY_TYPES = "Choose columns of whole numbers, decimals, dates, timestamps, text, bytes or booleans"
 """The remedy for columns that cannot be keys."""
 _FEW: Threshold = 256  # The largest number of keys that a predicate lists.
+_MANY: Threshold = 1 << 12  # As `_FEW`, of numbers and times, which bounds find by bisection.
 _RANGES: Threshold = 64  # The number of ranges in a predicate for more keys.
 _FEW_TEXTS: Threshold = 32  # So few texts are hashed one by one: a step over arrays costs as much.
 _WORDS: Threshold = 1 << 13  # The words of a long text that are numbers of Python together.
@@ -397,7 +399,7 @@ def _places(numbers: Numbers, known: Numbers) -> Numbers:
     return np.where(known[places] == numbers, places, -1)
 
 
-def within(column: Expression, distinct: pa.Array) -> Expression:
+def within(column: Expression, distinct: pa.Array, *, here: bool = False) -> Expression:
     """Return a predicate that is true of all rows in which a column has one of some values.
 
     It names the values if they are few, and ranges that hold them if they are many.
@@ -406,8 +408,19 @@ def within(column: Expression, distinct: pa.Array) -> Expression:
     ----------
     distinct
         Ascending, without null.
+    here
+        Whether the predicate stays in this process. Then it names more whole numbers, dates and
+        times: ranges of keys that lie far apart would exclude no file.
     """
+    kind = distinct.type
+    if here and len(distinct) <= _MANY and (pa.types.is_signed_integer(kind) or _is_time(kind)):
+        with suppress(ValueError, OverflowError):
+            return In(column, _literals(distinct))
     return within_spans(column, distinct, distinct)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
 def within_spans(column: Expression, firsts: pa.Array, lasts: pa.Array) -> Expression:

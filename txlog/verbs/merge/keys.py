@@ -245,7 +245,7 @@ def where_matched(keys: SourceKeys, condition: Condition, sides: Sides) -> Expre
         if own_kind is None or not (is_number(own_kind) or arrow_type(own_kind) == column.kind):
             continue  # A timestamp is not a constant of the type date.
         own = by_own_names(target, sides)
-        parts.append(within(own, column.distinct))
+        parts.append(within(own, column.distinct, here=True))
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else And(tuple(parts))
