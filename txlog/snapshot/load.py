@@ -178,7 +178,7 @@ def _load_sound(
         names = [*unusable, *(name for damage in passed_over for name in damage.names)]
         try:
             segment = choose_segment(files, version=version, unusable=names)
-            snapshot = _load(store, segment, files, catalog)
+            snapshot, _ = load_segment(store, segment, files, catalog)
         except DamagedError as error:
             passed_over.append(error)
         except (NotFoundError, LogCorruptError) as error:
@@ -311,9 +311,24 @@ def _no_table(store: Store) -> NotFoundError:
     )
 
 
-def _load(
-    store: Store, segment: Segment, files: list[LogFile], catalog: CatalogCommits | None
-) -> Snapshot:
+def load_segment(
+    store: Store,
+    segment: Segment,
+    files: Sequence[LogFile],
+    catalog: CatalogCommits | None = None,
+) -> tuple[Snapshot, tuple[tuple[int, Action], ...]]:
+    """Load the version of a segment from its files alone, with the controls of its commits.
+
+    Parameters
+    ----------
+    files
+        The listed files of the log, or those up to the version.
+
+    Raises
+    ------
+    DamagedError
+        A file is missing or damaged. Other errors as for `load_snapshot`.
+    """
     head = _head(store, segment, files)
     segment = _with_sizes(store, segment, head)
     footers = Footers()
@@ -322,7 +337,7 @@ def _load(
     controls = controls_of(tail.controls, base)
     if segment.checkpoint:
         _require_state(controls, segment)
-    return make_snapshot(
+    snapshot = make_snapshot(
         store.root,
         segment,
         controls,
@@ -334,6 +349,7 @@ def _load(
         is_managed=store.is_managed,
         footers=footers,
     )
+    return snapshot, tail.controls
 
 
 def _load_checkpoint(

@@ -50,6 +50,7 @@ from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import RegisteredClone, clones_of, held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
+from txlog.snapshot.together import Together, each_together
 from txlog.store.base import ObjectInfo, Store, is_far, is_older, is_there, map_many
 from txlog.store.branches import (
     BRANCHES_FOLDER,
@@ -408,11 +409,15 @@ def needed_elsewhere(
         removed = _removed_since(store, snapshot, cutoff_ms)
         take(referenced(FileState(empty_rows(), removed), cutoff_ms))
     _each_of_branches(context, snapshot, cutoff_ms, take)
-    known = set[int]()
-    for held in held_versions(snapshot, now_ms):
-        if held.version in known:
+    every = held_versions(snapshot, now_ms)
+    alone = set[int]()  # Versions that must be loaded one by one.
+    for versions, together in each_together(store, {held.version for held in every}):
+        if together is None or not _taken_together(context, together, take):
+            alone.update(versions)
+    for held in every:
+        if held.version not in alone:
             continue
-        known.add(held.version)
+        alone.remove(held.version)
         try:
             version = load_snapshot(store, version=held.version)
             each_referenced(store, version, None, take, engine)
@@ -441,6 +446,16 @@ def needed_elsewhere(
             there = replace(context, store=theirs, engine=_reaching(context, theirs))
             each_referenced(theirs, latest, oldest_ms, theirs_too, there.engine)
             needed_elsewhere(there, latest, kept, oldest_ms, theirs_too, visited)
+
+
+def _taken_together(context: Context, together: Together, take: Take) -> bool:
+    """Give `take` the keys of the files of several versions; return whether they can be read."""
+    try:
+        each_referenced(context.store, together.first, None, take, context.engine)
+    except (NotFoundError, LogCorruptError):
+        return False
+    take(referenced(FileState(together.others, empty_rows()), 0))
+    return True
 
 
 def _reaching(context: Context, clone: Store) -> Engine:
