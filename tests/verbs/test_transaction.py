@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from tests.losing import losing
 from txlog import InvalidInputError
 from txlog.protocol.access import needed_features, supports
 from txlog.store.open import open_store
@@ -318,6 +319,20 @@ def test_a_winner_that_deletes_is_not_undone(
         tx.append(rows(50))
         txlog.Table(table.uri).delete(theirs)
     assert values(table) == sorted({*range(20), 50} - left)
+
+
+@pytest.mark.parametrize(
+    ("form", "theirs"), [("feed", "x = 3"), ("feed", "x < 10"), ("rewritten", "x = 4")]
+)
+def test_a_lost_race_leaves_no_file(tmp_path: Path, form: str, theirs: str) -> None:
+    """The first attempt records changes of a row that the winner may have deleted."""
+    table = make(tmp_path / "t", form)
+    with losing(tmp_path / "t", [lambda other: other.delete(theirs)]), table.transaction() as tx:
+        tx.append(rows(50))
+        tx.delete("x = 3")
+    log = "".join(one.read_text("utf-8") for one in (tmp_path / "t/_delta_log").glob("*.json"))
+    parts = {name for name in files_of(table) if name.endswith(".parquet")}
+    assert {name for name in parts if name not in log} == set()
 
 
 def test_rows_that_a_winner_adds_are_looked_at(tmp_path: Path) -> None:

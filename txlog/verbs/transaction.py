@@ -115,6 +115,7 @@ class Transaction(Operation):
                     tidied(operation.discard)
                 self._decide(operation)
         if not self._intents:
+            tidied(self._discard_changes)
             return None
         intent = merged(self._with_changes(), base)
         reads = united([intent.reads, *self._idle])
@@ -129,10 +130,10 @@ class Transaction(Operation):
 
     def _with_changes(self) -> list[Intent]:
         """Return the intents; if one records changes, all of them do."""
+        tidied(self._discard_changes)  # Those of the last attempt.
         if len(self._intents) == 1 or not any(intent.cdc for intent in self._intents):
             return self._intents
         intents = []
-        tidied(self._discard_changes)
         for (before, after), intent in zip(self._states, self._intents, strict=True):
             if not intent.cdc:
                 gone = write_rows_of(self.context, before, _rows_gone(self.context, before, intent))
