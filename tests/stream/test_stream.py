@@ -1003,3 +1003,45 @@ def test_rows_with_another_form_are_whole_or_refused(
         rows[str([row[name] for name in names])] += sign
     expected = Counter(str([row[name] for name in names]) for row in after[0].to_pylist())
     assert {row: n for row, n in rows.items() if n} == expected
+
+
+@pytest.mark.spec("STR-9", "FED-6", "FED-20")
+@pytest.mark.parametrize("swapped", [False, True])
+def test_partition_values_by_names_that_were_renamed_since(tmp_path: Path, swapped: bool) -> None:
+    """Some writers log the logical names, which later versions give to other columns."""
+    properties = {"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name"}
+    rows = pa.table({"x": [1, 2], "p": ["a", None], "r": ["b", "c"]})
+    table = txlog.Table.create(tmp_path / "t", rows.schema, ["p", "r"], properties)
+    table.append(rows)
+    physical = {one.physical_name: one.name for one in table.snapshot.schema.fields}
+
+    def logical(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for add in (line["add"] for line in lines if "add" in line):
+            add["partitionValues"] = {physical[k]: v for k, v in add["partitionValues"].items()}
+        return lines
+
+    change_commit(table, 1, logical)
+    table = txlog.Table(table.uri)
+    began = fresh(table)[1] | {"version": 1, "index": 0}
+    for old, new in [("p", "o"), ("r", "p"), ("o", "r")] if swapped else [("p", "q")]:
+        table.alter.rename_column(old, new)
+    names = ["x", "r", "p"] if swapped else ["x", "q", "r"]
+    expected = [(1, "a", "b"), (2, None, "c")]
+
+    def told_by(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row[name] for name in names) for row in found)
+
+    assert told_by(table.to_arrow().to_pylist()) == expected
+    assert told_by(table.changes(1).to_arrow().to_pylist()) == expected
+    assert told_by(changed_rows(open_stream(table, changes=True, start_version=1), table)) == (
+        expected
+    )
+    for where in (None, f"{names[1]} = 'a' OR {names[1]} IS NULL"):
+        asked = None if where is None else as_expression(where)
+        first = open_stream(table, start_version=1, where=asked)
+        for stream, start in ((first, UNDECIDED), (open_stream(table, where=asked), began)):
+            work = stream.work(start, stream.latest(start))
+            batches = (read_fragment(context_of(table).store, stream.plan, one) for one in work)
+            assert told_by([r for one in batches for b in one for r in b.to_pylist()]) == expected
+    table.delete("x = 1")
+    assert told_by(table.diff(1, table.version, on=[]).to_arrow().to_pylist()) == expected[:1]

@@ -25,7 +25,7 @@ from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile, file_differences
 from txlog.changes.changes import possible_changes
 from txlog.changes.file_changes import read_changes
-from txlog.changes.forms import faults_between
+from txlog.changes.forms import faults_between, rows_in_names_of_files
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE
@@ -337,10 +337,13 @@ def changed_between(
     """
     if first.supports(FEATURE) or last.supports(FEATURE):
         before, after = (
-            list(live_sequence(one, load_files(store, one).live)) for one in (first, last)
+            list(live_sequence(one, rows_in_names_of_files(load_files(store, one).live, one.form)))
+            for one in (first, last)
         )
     else:
         gone, came = _touched(store, first, last, with_ids)
+        gone = rows_in_names_of_files(gone, first.form)
+        came = rows_in_names_of_files(came, last.form)
         old, new = file_keys(gone), file_keys(came)
         before, after = (
             as_fragments(rows.filter(pc.invert(pc.is_in(own, value_set=flat(other)))))

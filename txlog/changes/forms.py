@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+
 from txlog.actions.table import Metadata, Protocol
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import SchemaMismatchError
 from txlog.changes.change_plan import ChangeFile, incompatible
-from txlog.protocol.form import ReadForm
+from txlog.protocol.form import ReadForm, logged_otherwise
 from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType, type_name
 from txlog.snapshot.commits import Commit
 
@@ -30,6 +35,33 @@ def in_names_of_files(file: ChangeFile, form: ReadForm) -> ChangeFile:
     if named == values:
         return file
     return replace(file, fragment=replace(file.fragment, partition_values=named))
+
+
+def rows_in_names_of_files(rows: pa.Table, form: ReadForm) -> pa.Table:
+    """Return `FILE_ROWS` of a version with partition values as `in_names_of_files` has them.
+
+    Values that are not known stay so.
+    """
+    mode, fields = form.mapping_mode, form.partition_fields
+    if mode == "none":
+        return rows
+    maps = flat(rows["partition_values"])
+    if not any(pc.any(logged_otherwise(maps, field, mode)).as_py() for field in fields):
+        return rows
+    known = numpy_array(maps.is_valid())
+    texts = [form.partition_texts(maps, field).cast(pa.string()) for field in fields]
+    count = len(fields)
+    places = np.arange(count * len(maps)).reshape(count, len(maps)).T[known].ravel()
+    names = arrow_array([field.name_in_files(mode) for field in fields], pa.string())
+    keys = names.take(arrow_array(np.tile(np.arange(count), int(known.sum()))))
+    offsets = np.append(0, np.cumsum(known * count)).astype(np.int32)
+    named = pa.MapArray.from_arrays(
+        arrow_array(offsets, mask=np.append(~known, False)),
+        keys,
+        pa.concat_arrays(texts).take(arrow_array(places)),
+    )
+    at = rows.schema.get_field_index("partition_values")
+    return rows.set_column(at, rows.schema.field(at), named.cast(rows.schema.field(at).type))
 
 
 def brings_older_rows(commit: Commit, files: Iterable[ChangeFile]) -> bool:

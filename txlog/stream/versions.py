@@ -20,7 +20,14 @@ from txlog.base.errors import (
 from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import ChangeFile, changed_files
 from txlog.changes.changes import RemovedValues, faults_before, require_enabled
-from txlog.changes.forms import brings_older_rows, differences, faults_between, tightened
+from txlog.changes.forms import (
+    brings_older_rows,
+    differences,
+    faults_between,
+    in_names_of_files,
+    rows_in_names_of_files,
+    tightened,
+)
 from txlog.checkpoint.file_rows import Wanted
 from txlog.fragments.fragment import FRAGMENT_COLUMNS
 from txlog.fragments.rows import FEATURE, FragmentRows, require_fragments_feature, single_files
@@ -111,7 +118,8 @@ class StreamVersions:
             if is_large(table):
                 parts = self._narrow_files(table)
             else:
-                parts = [load_files(self._store, table).live]
+                live = load_files(self._store, table).live
+                parts = [rows_in_names_of_files(live, table.form)]
             units = snapshot_units(parts, listed=table.supports(FEATURE))
             self._snapshot = VersionUnits(
                 version,
@@ -133,6 +141,7 @@ class StreamVersions:
         wanted = Wanted(tuple(columns), bounds_of=asked.bounds_of or ())
 
         def narrow(rows: pa.Table) -> pa.Table:
+            rows = rows_in_names_of_files(rows, snapshot.form)
             counts = count_texts(num_records(rows))
             kept = rows.select(_OF_UNITS).append_column("stats", counts)
             if self._reading.where is None:
@@ -195,10 +204,12 @@ class StreamVersions:
         assert protocol is not None
         assert metadata is not None
         self._require_form(controls, commit.version)
+        form = form_of(protocol, metadata)
         if self._changes:
             require_enabled(protocol, metadata, commit.version, self._table)
             at_ms = self._made_ms(file, commit, controls)
-            files = tuple(changed_files(commit, at_ms, self._removed))
+            changed = changed_files(commit, at_ms, self._removed)
+            files = tuple(in_names_of_files(file, form) for file in changed)
             if brings_older_rows(commit, files):
                 self._require_fit_before(commit.version)
             sizes = [sum(part.size for part in file.fragment.files) for file in files]
@@ -208,13 +219,18 @@ class StreamVersions:
         listed = supports(protocol, FEATURE)
         actions = file_rows([commit])
         require_fragments_feature(actions, listed, path=commit.path, remedy=_AFTER_IT)
+
+        def live() -> pa.Table:
+            rows = load_files(self._store, self._loaded(commit.version)).live
+            return rows_in_names_of_files(rows, form)
+
         units = commit_units(
-            actions,
+            rows_in_names_of_files(actions, form),
             self._policy,
             listed=listed,
             version=commit.version,
             root=self._store.root,
-            live=lambda: load_files(self._store, self._loaded(commit.version)).live,
+            live=live,
         )
         return VersionUnits(commit.version, controls, None, units, units.sizes)
 
