@@ -522,3 +522,17 @@ def test_the_log_has_no_password_of_a_uri(tmp_path: Path) -> None:
         logs += [store.read(f"_delta_log/{one.name}") for one in store.list_tree("_delta_log")]
     assert logs
     assert not any(b"MARK0" in text for text in logs)
+
+
+def test_a_lost_clone_may_have_clones_that_need_the_files(tmp_path: Path) -> None:
+    source = txlog.write(tmp_path / "s", pa.table({"x": [1]}))
+    between = source.clone(tmp_path / "b", shallow=True, register=True)
+    last = between.clone(tmp_path / "c", shallow=True, register=True)
+    source.refresh().overwrite(pa.table({"x": [2]}))
+    shutil.rmtree(between.uri)
+    with pytest.raises(NotFoundError, match="make deep clones of them first"):
+        clean(source)
+    kept = last.clone(tmp_path / "d", shallow=False)
+    source.refresh().maintenance.forget_clone(between.uri)
+    clean(source.refresh())
+    assert kept.to_arrow().to_pydict() == {"x": [1]}

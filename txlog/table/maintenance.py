@@ -130,6 +130,9 @@ class TableMaintenance(Namespace):
     ) -> Outcome:
         """Allow vacuum to delete files that only this clone needs. The clone may break then.
 
+        So may clones of this clone: they are registered in it, and not in this table. Make deep
+        clones of them first.
+
         `target` is the clone's folder or URI as given to `Table.clone`, or its table's id.
 
         Raises

@@ -429,7 +429,8 @@ def needed_elsewhere(
     for clone in clones_of(snapshot):
         with _remedy(
             "Nothing was deleted; if the clone no longer exists, call "
-            f"Table.maintenance.forget_clone({clone.uri!r})"
+            f"Table.maintenance.forget_clone({clone.uri!r}). Clones of it, which only it knew, may "
+            "need the same files: make deep clones of them first"
         ):
             theirs = open_store(clone.uri, without_branch(store.options))
             latest = _latest_of(theirs, clone)
