@@ -307,7 +307,10 @@ def of_changes(case: str, size: int, root: Path, folder: Path) -> Callable[[], A
         "changes, update": lambda: table.update({"n1": "n1 + 1"}, where),
         "changes, upsert": lambda: table.upsert(source, on="id"),
         "changes, merge": merge,
-        "changes, compact": lambda: table.optimize.compact(where),
+        "changes, compact": lambda: table.optimize.compact(
+            ONE_PARTITION,
+            min_file_bytes=500_000,  # The files that exist are small.
+        ),
         "changes, overwrite": lambda: table.overwrite(source.slice(0, 10), where),
     }
     return works[case]
