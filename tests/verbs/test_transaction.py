@@ -158,6 +158,66 @@ def test_together_is_as_one_after_the_other(
         assert supports(opened.protocol, feature), feature
 
 
+KINDS: dict[str, Any] = {"long": 7, "text": "seven", "flag": True}
+STEPS = st.one_of(
+    st.tuples(st.just("retype"), st.sampled_from([*KINDS])),
+    st.tuples(st.sampled_from(["append", "update", "delete", "replace"]), st.integers(0, 5)),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("CON-21", "FED-6", "FED-7")
+@settings(max_examples=examples(40), deadline=None)
+@given(steps=st.lists(STEPS, min_size=1, max_size=6), mapped=st.booleans())
+@example(  # The feed could not read what was done to the texts.
+    steps=[("retype", "text"), ("retype", "long"), ("delete", 1)], mapped=False
+)
+@example(steps=[("retype", "text"), ("delete", 2), ("retype", "long")], mapped=False)
+@example(steps=[("delete", 0), ("retype", "text"), ("update", 1)], mapped=True)
+def test_a_column_may_have_several_types_within_it(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]], mapped: bool
+) -> None:
+    properties = {**FORMS["feed"], "delta.columnMapping.mode": "name" if mapped else "none"}
+    root = tmp_path_factory.mktemp("t")
+    plain, table = (
+        txlog.write(root / name, pa.table({"x": [0, 1, 2]}), properties=properties)
+        for name in ("plain", "table")
+    )
+
+    def run(target: Any) -> None:
+        others: dict[str, Any] = {}
+        for step, value in steps:
+            if step == "retype":
+                others = {"y": KINDS[value]}
+            numbers = [0, 1, 2] if step == "retype" else [value]
+            new = pa.table({"x": numbers, **{k: [one] * len(numbers) for k, one in others.items()}})
+            if step == "retype":
+                target.overwrite(new, schema_mode="overwrite")
+            elif step == "append":
+                target.append(new)
+            elif step == "update":
+                target.update({"x": "x + 1"}, f"x = {value}")
+            elif step == "delete":
+                target.delete(f"x = {value}")
+            else:
+                target.overwrite(new, f"x = {value}")
+
+    run(plain)
+    base = table.version
+    with table.transaction() as tx:
+        run(tx)
+    if table.version == base:
+        return
+    opened = txlog.Table(table.uri)
+    assert opened.schema.remove_metadata() == plain.schema.remove_metadata()
+    columns = opened.schema.names
+    assert counted(opened.to_arrow(), columns) == counted(plain.to_arrow(), columns)
+    require_feed(opened, base)
+    commit = Path(table.uri, "_delta_log", f"{opened.version:020}.json").read_text()
+    changes = {name for name in files_of(table) if name.startswith("_change_data")}
+    assert all(name in commit for name in changes)
+
+
 @pytest.mark.spec("CON-21")
 def test_metadata_comes_with_the_features_that_it_names(tmp_path: Path) -> None:
     """A delete brings vectors, the metadata of a column states them, and then no file has one."""

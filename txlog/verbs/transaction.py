@@ -15,13 +15,13 @@ from typing import TypeVar
 
 from txlog.actions.file import Add, Cdc, Remove
 from txlog.base.errors import CommitConflictError, clean_after, tidied
+from txlog.changes.forms import faults_between
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads, united
 from txlog.commit.loop import prepare
 from txlog.commit.operation import Companion, Operation, require_table_writable
 from txlog.data_files.change_files import (
-    RowsOf,
     deleted_rows,
     discard_changes,
     inserted_rows,
@@ -133,17 +133,43 @@ class Transaction(Operation):
         tidied(self._discard_changes)  # Those of the last attempt.
         if len(self._intents) == 1 or not any(intent.cdc for intent in self._intents):
             return self._intents
+        # Rows of a form that does not fit the last one are in no file that stays: what was done to
+        # them is told as one change.
+        last = self._state.form
+        stop = 0
+        for place, (before, _) in enumerate(self._states, start=1):
+            stop = place if faults_between(before.form, last, drops=True) else stop
         intents = []
-        for (before, after), intent in zip(self._states, self._intents, strict=True):
+        if stop:
+            removes, adds, _ = _merged_files(self._intents[:stop])
+            cdc = self._changes(self._first, self._states[stop - 1][1], removes, adds)
+            intents = [replace(intent, cdc=()) for intent in self._intents[:stop]]
+            intents[-1] = replace(intents[-1], cdc=cdc)
+        for (before, after), intent in zip(self._states[stop:], self._intents[stop:], strict=True):
             if not intent.cdc:
-                gone = write_rows_of(self.context, before, _rows_gone(self.context, before, intent))
-                self._cdc += gone
-                # The operation may have given the table new columns.
-                new = write_rows_of(self.context, after, _rows_added(intent))
-                self._cdc += new
-                intent = replace(intent, cdc=(*gone, *new))
+                removes = {remove.path: remove for remove in intent.removes}
+                adds = {add.path: add for add in intent.adds}
+                intent = replace(intent, cdc=self._changes(before, after, removes, adds))
             intents.append(intent)
         return intents
+
+    def _changes(
+        self,
+        before: Snapshot,
+        after: Snapshot,
+        removes: Mapping[str, Remove],
+        adds: Mapping[str, Add],
+    ) -> tuple[Cdc, ...]:
+        """Write the rows of files that are removed as a whole, and of new ones, as changes."""
+        removed = {path for path, remove in removes.items() if remove.data_change}
+        gone = as_fragments(rows_at(self.context.store, before, removed - adds.keys()))
+        deleted = write_rows_of(self.context, before, deleted_rows(gone))
+        self._cdc += deleted
+        # The operation may have given the table new columns.
+        new = [add for path, add in adds.items() if add.data_change and path not in removed]
+        inserted = write_rows_of(self.context, after, inserted_rows(new))
+        self._cdc += inserted
+        return (*deleted, *inserted)
 
     def _discard_changes(self) -> None:
         cdc, self._cdc = self._cdc, []
@@ -216,6 +242,9 @@ class Transaction(Operation):
         unused = [add for add in written if add.path not in committed | removed]
         discard_files(self.context.store, unused, kept=intent.adds)
         self.context.store.delete(sorted(_vector_paths(written) - vectors))
+        told = {cdc.path for cdc in intent.cdc}
+        untold = [cdc for one in self._intents for cdc in one.cdc if cdc.path not in told]
+        discard_changes(self.context.store, untold)
 
 
 def _part_of(txn: AnyAppVersion | None, place: int) -> AnyAppVersion | None:
@@ -223,21 +252,6 @@ def _part_of(txn: AnyAppVersion | None, place: int) -> AnyAppVersion | None:
     if txn is None or not place:
         return txn
     return json.dumps(["txlog.part", txn[0], place]), txn[1]  # An id may contain any character.
-
-
-def _rows_gone(context: Context, before: Snapshot, intent: Intent) -> list[RowsOf]:
-    """Return the rows of the files that an intent removes as a whole."""
-    added = {add.path for add in intent.adds}
-    removed = {remove.path for remove in intent.removes if remove.data_change}
-    return deleted_rows(as_fragments(rows_at(context.store, before, removed - added)))
-
-
-def _rows_added(intent: Intent) -> list[RowsOf]:
-    """Return the rows of the new files of an intent."""
-    removed = {remove.path for remove in intent.removes if remove.data_change}
-    return inserted_rows(
-        [add for add in intent.adds if add.data_change and add.path not in removed]
-    )
 
 
 def _vector_paths(adds: Sequence[Add]) -> set[str]:
