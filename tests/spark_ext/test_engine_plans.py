@@ -18,6 +18,7 @@ from tests.predicates import predicates_over
 from tests.verbs.test_change_rows_large_tables import PROPERTIES, STEPS, VERBS, result_of, rows
 from txlog.snapshot import live_files
 from txlog.spark_ext import SparkEngine
+from txlog.spark_ext.engine import PLAN_FILES
 from txlog.verbs.doctor import Diagnosis
 
 if TYPE_CHECKING:
@@ -212,3 +213,22 @@ def test_changes_on_spark(
         assert listed == txlog.Table(path).vacuum(0, True, False)
         found.append(sorted(map(str, txlog.Table(path).to_arrow().to_pylist())))
     assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_an_overwrite_that_cannot_be_planned_leaves_no_files(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    from txlog.spark_ext import write
+
+    table = txlog.write(tmp_path, rows(1, 2, 3), partition_by="p")
+    table.maintenance.checkpoint()
+    before = sorted(tmp_path.rglob("*.parquet"))
+    new = spark.sql("SELECT 30L AS x, 0L AS p, 'n' AS t")
+    spark.conf.set(PLAN_FILES, "many")
+    try:
+        with moved(LARGE), pytest.raises(txlog.InvalidInputError, match="planFiles"):
+            write(new, str(tmp_path), mode="overwrite", partition_mode="dynamic")
+    finally:
+        spark.conf.unset(PLAN_FILES)
+    assert sorted(tmp_path.rglob("*.parquet")) == before

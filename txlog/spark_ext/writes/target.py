@@ -303,13 +303,13 @@ def commit_files(
             raise _vanished(target)
         if latest is not None and settled is None:
             _require_same_branch(target, latest)
+            if target.request.mode == "overwrite":
+                planner = planner_of(target.store, latest, engine)
+                context = context if planner is None else replace(context, engine=planner)
     if settled is not None:
         discard()
         return settled.outcome
     if latest is not None:
-        if target.request.mode == "overwrite":
-            planner = planner_of(target.store, latest, engine)
-            context = context if planner is None else replace(context, engine=planner)
         landed = _changed(context, target, latest, adds, txn, quarantine)
         if landed.outcome.skipped and quarantine is not None:
             quarantine.discard()
