@@ -315,6 +315,18 @@ def test_a_comment_may_stand_around_explain(
             txlog.sql(f"{explain} {measured}SELECT * FROM raw.flights", engine=engine)
 
 
+@pytest.mark.parametrize("word", ["'EXPLAIN'", '"explain"', "$$EXPLAIN$$"])
+def test_a_quoted_word_explains_nothing(flights: txlog.Table, word: str, engine: Any) -> None:
+    with pytest.raises(txlog.InvalidInputError, match="not SQL"):
+        txlog.sql(f"{word} SELECT * FROM raw.flights", engine=engine)
+
+
+@pytest.mark.parametrize("query", [None, b"SELECT 1", ["SELECT 1"]])
+def test_a_query_is_a_text(query: Any) -> None:
+    with pytest.raises(txlog.InvalidTypeError, match="text of SQL"):
+        txlog.sql(query)
+
+
 def test_queries_in_threads_see_their_own_tables(engine: Any) -> None:
     def ask(number: int) -> list[Any]:
         rows = {"t": pa.table({"a": [number]})}

@@ -80,6 +80,12 @@ def sql(
     >>> txlog.sql("SELECT carrier, avg(delay) AS d FROM flights GROUP BY carrier")  # doctest: +SKIP
     """
     require_flags(use_index=use_index)
+    if not isinstance(query, str):
+        raise InvalidTypeError(
+            argument="query",
+            reason=f"it must be a text of SQL, not {type(query).__name__}",
+            remedy="Write the query as a text",
+        )
     chosen = _engine(engine)
     given = {} if tables is None else tables
     explained = _behind("EXPLAIN", query)
@@ -128,15 +134,15 @@ def _engine(engine: str | None) -> str:
     )
 
 
-def _behind(word: str, query: object) -> str | None:
+def _behind(word: str, query: str) -> str | None:
     """Return what follows a word with which a query begins, behind comments; None: it does not."""
     import sqlglot
 
     first: list[Any] = []
-    if isinstance(query, str):
-        with suppress(sqlglot.errors.SqlglotError):  # To parse it raises the error, too.
-            first = sqlglot.tokenize(query, dialect="duckdb")[:1]
-    if not isinstance(query, str) or not first or first[0].text.upper() != word:
+    with suppress(sqlglot.errors.SqlglotError):  # To parse it raises the error, too.
+        first = sqlglot.tokenize(query, dialect="duckdb")[:1]
+    # The text of a quoted word would lack the quotes.
+    if not first or query[first[0].start : first[0].end + 1].upper() != word:
         return None
     return query[first[0].end + 1 :]
 
