@@ -786,6 +786,55 @@ def test_a_table_that_is_replaced_under_a_stream(table: txlog.Table, tmp_path: P
         stream.latest(at)
 
 
+@pytest.mark.spec("STR-12")
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    made=st.integers(0, 3),
+    read=st.integers(0, 3),
+    again=st.integers(0, 8),
+    waits=st.booleans(),
+    changes=st.booleans(),
+)
+@example(made=1, read=0, again=3, waits=False, changes=False)
+def test_no_row_of_another_table_in_its_place(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: int,
+    read: int,
+    again: int,
+    waits: bool,
+    changes: bool,
+) -> None:
+    """A table is removed and made anew while a stream reads: it takes no row of the new one."""
+    path = tmp_path_factory.mktemp("t") / "t"
+    feed = {"delta.enableChangeDataFeed": "true"}
+
+    def write(versions: int, first: int) -> txlog.Table:
+        table = txlog.write(path, xs(first), properties=feed)
+        for number in range(versions):
+            table.append(xs(first + 1 + number))
+        return table
+
+    table = write(made, 0)
+    Clock.now_s = 0.0
+    options = StreamOptions(changes=changes)
+    stream = TableStream(context_of(table).store, options, effects=Clock())
+    at = stream.latest(UNDECIDED)
+    for number in range(read):
+        table.append(xs(10 + number))
+        at = stream.latest(at)
+    shutil.rmtree(path)
+    write(again, 100)
+    Clock.now_s += 11 * waits
+    if again > made + read:
+        with pytest.raises(CommitConflictError, match="another table"):
+            stream.latest(at)
+    elif again < made + read and waits:
+        with pytest.raises(NotFoundError, match="does not have it"):
+            stream.latest(at)
+    else:
+        assert stream.latest(at) == at
+
+
 def test_the_last_version_can_be_pinned(table: txlog.Table) -> None:
     stream = open_stream(table)
     stream.stop_at_latest()

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from txlog.base.effects import REAL, Effects
-from txlog.base.errors import InvalidInputError, LogCorruptError, NotFoundError, TxlogError
+from txlog.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+)
 from txlog.changes.change_plan import ChangeFile
 from txlog.changes.changes import feed_read_plan, possible_changes, require_feed
 from txlog.expressions.bind import bind
@@ -218,6 +224,7 @@ class TableStream:
             reading=self.plan,
         )
         self._head = self._table.version  # The latest version that is known to exist.
+        self._head_facts = self._facts(self._head)
         self._last: int | None = None
         self._at: StreamOffset | None = None
 
@@ -356,10 +363,14 @@ class TableStream:
                 version += 1
             while self._last is None or version <= self._last:
                 known = version <= self._head and self._options.fail_on_data_loss
+                was_listed = self._ahead.has(version)  # Then one listing had the last one, too.
                 file, found = self._found(version, exists=known)
                 if file is None or found is None:
                     return
-                self._head = max(self._head, file.version)
+                if file.version > self._head:
+                    if not was_listed:
+                        self._require_same_table(file.version)
+                    self._head, self._head_facts = file.version, (file.size, file.modified_ms)
                 yield Step(file.version, found.sizes, whole=self._options.changes)
                 version = file.version + 1
         except TxlogError:
@@ -386,6 +397,30 @@ class TableStream:
                     raise
                 self._ahead.list_again()
                 exists = True
+
+    def _facts(self, version: int) -> tuple[int, int | None] | None:
+        """Return the size and time of a version's commit, or None if there is none."""
+        try:
+            info = self._store.info(log_path(commit_name(version)))
+        except NotFoundError:
+            return None
+        return info.size, info.modified_ms
+
+    def _require_same_table(self, version: int) -> None:
+        """Raise if the version before a new one is of another table by now (STR-12).
+
+        Few commits name their table, and another one may have more versions by now.
+        """
+        if self._facts(self._head) in (self._head_facts, None):
+            return
+        if load_snapshot(self._store).metadata.id != self._table.metadata.id:
+            raise CommitConflictError(
+                version=version,
+                rule="STR-12",
+                path=self._store.root,
+                reason="another table replaced this one after the query was started",
+                remedy="Start the query with a new checkpoint",
+            )
 
     def _behind(self, version: int) -> NotFoundError:
         return NotFoundError(
