@@ -18,7 +18,7 @@ from txlog.snapshot.commits import Commit, is_gone, read_commit
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.store.branches import branch_id, other_branch
-from txlog.stream.stream import CommitsAhead, Words
+from txlog.stream.stream import CommitsAhead, Words, commit_facts, is_replaced
 
 _FORMAT = 1
 _FIRST_WAIT_S = 0.05
@@ -121,6 +121,7 @@ class Follower:
             )
         self.at = at
         self._head = latest.version
+        self._began = latest.version, commit_facts(store, latest.version)
         self._ahead = CommitsAhead(store, pass_over=False, effects=effects, words=WORDS)
         self._found: Commit | None = None
         self._taken: Commit | None = None
@@ -181,9 +182,14 @@ class Follower:
             return commit
 
     def _require_same_log(self, version: int) -> None:
-        """Raise if the commit that was taken last is another one by now."""
+        """Raise if the commit that was taken last is another one by now.
+
+        If none was taken, the table must be that which had the latest version at the beginning.
+        """
         taken = self._taken
         if taken is None:
+            if is_replaced(self._store, self._table, *self._began):
+                raise other_table(self._store, version)
             return
         try:
             info = self._store.info(taken.path)

@@ -194,6 +194,27 @@ class StreamOptions:
     where: Expression | None = None
 
 
+def commit_facts(store: Store, version: int) -> tuple[int, int | None] | None:
+    """Return the size and time of a version's commit, or None if there is no such file."""
+    try:
+        info = store.info(log_path(commit_name(version)))
+    except NotFoundError:
+        return None
+    return info.size, info.modified_ms
+
+
+def is_replaced(
+    store: Store, table: str, version: int, facts: tuple[int, int | None] | None
+) -> bool:
+    """Return whether the place of a table has another one since a version had some facts.
+
+    `table` is its id. The latest version is loaded only if the facts are others by now.
+    """
+    if commit_facts(store, version) in (facts, None):
+        return False
+    return load_snapshot(store).metadata.id != table
+
+
 class TableStream:
     """The new rows of a table, or its changes, from one offset to the next.
 
@@ -224,7 +245,7 @@ class TableStream:
             reading=self.plan,
         )
         self._head = self._table.version  # The latest version that is known to exist.
-        self._head_facts = self._facts(self._head)
+        self._head_facts = commit_facts(self._store, self._head)
         self._last: int | None = None
         self._at: StreamOffset | None = None
 
@@ -398,22 +419,13 @@ class TableStream:
                 self._ahead.list_again()
                 exists = True
 
-    def _facts(self, version: int) -> tuple[int, int | None] | None:
-        """Return the size and time of a version's commit, or None if there is none."""
-        try:
-            info = self._store.info(log_path(commit_name(version)))
-        except NotFoundError:
-            return None
-        return info.size, info.modified_ms
-
     def _require_same_table(self, version: int) -> None:
         """Raise if the version before a new one is of another table by now (STR-12).
 
         Few commits name their table, and another one may have more versions by now.
         """
-        if self._facts(self._head) in (self._head_facts, None):
-            return
-        if load_snapshot(self._store).metadata.id != self._table.metadata.id:
+        table = self._table.metadata.id
+        if is_replaced(self._store, table, self._head, self._head_facts):
             raise CommitConflictError(
                 version=version,
                 rule="STR-12",
