@@ -261,6 +261,35 @@ def test_the_feed_has_the_columns_of_deltalakes(tmp_path: Path) -> None:
     assert table.diff(0, 1, on="a").to_arrow().schema.field("_change_type").nullable
 
 
+NESTED = pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.int64(), nullable=False)])
+ITEMS = pa.list_(pa.field("element", pa.int64(), nullable=False))
+ENTRIES = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
+OLDER = {  # Values before NOT NULL, if the column was there, and a later value of its type.
+    "added": (None, 1, pa.int64()),
+    "plain": (pa.array([None, 7]), 1, pa.int64()),
+    "struct": (pa.array([None, {"x": 7}]), {"x": 1, "y": 2}, NESTED),
+    "list": (pa.array([None, [None, 7]]), [1], ITEMS),
+    "map": (pa.array([None, [("k", None)]], pa.map_(pa.string(), pa.int64())), [("k", 1)], ENTRIES),
+}
+
+
+@pytest.mark.spec("FED-6")
+@pytest.mark.parametrize("name", OLDER)
+def test_rows_older_than_not_null_can_be_written(tmp_path: Path, name: str) -> None:
+    """Parquet refuses nulls in a column whose schema excludes them."""
+    values, later, kind = OLDER[name]
+    old = pa.table({"a": [1, 2]} if values is None else {"a": [1, 2], "c": values})
+    schema = pa.schema([pa.field("a", pa.int64()), pa.field("c", kind, nullable=False)])
+    new = pa.Table.from_arrays([pa.array([3]), pa.array([later], kind)], schema=schema)
+    table = txlog.write(tmp_path / "t", old, properties=FEED)
+    table.overwrite(new, schema_mode="overwrite")
+    for found in (table.changes(0), table.changes(1), table.diff(0, 1)):
+        rows = found.to_arrow()
+        assert rows["c"].null_count > 0
+        pq.write_table(rows, tmp_path / "changes.parquet")
+        assert pq.read_table(tmp_path / "changes.parquet").num_rows == rows.num_rows
+
+
 def test_predicates_and_columns(writer: Writer) -> None:
     for number in range(4):
         path = writer.file(f"{number}.parquet", [{"a": number, "s": "x"}])

@@ -38,7 +38,7 @@ from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read_plan import ReadPlan, choose_fields, form_for, needed_columns
 from txlog.scan.scan import ArrowStream, repr_of
-from txlog.schema.types import StructType
+from txlog.schema.types import StructType, as_nullable
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
@@ -305,11 +305,15 @@ def require_feed(snapshot: Snapshot) -> None:
 
 
 def feed_read_plan(last: Snapshot, columns: list[str] | None, where: Expression | None) -> ReadPlan:
-    """Return the plan for reading changes of versions in the columns of the last version. Pure."""
-    schema = StructType((*last.schema.fields, *CHANGE_COLUMNS.fields))
+    """Return the plan for reading changes of versions in the columns of the last version. Pure.
+
+    All columns are nullable, because rows may be older than a column or its NOT NULL.
+    """
+    own = StructType(as_nullable(last.schema.fields))
+    schema = StructType((*own.fields, *CHANGE_COLUMNS.fields))
     bound = None if where is None else bind(where, schema)
     chosen, nested = choose_fields(schema, schema.names() if columns is None else columns)
-    needed = needed_columns(last.schema, chosen, bound, nested)
+    needed = needed_columns(own, chosen, bound, nested)
     return ReadPlan(
         root=last.root,
         version=last.version,

@@ -38,7 +38,7 @@ from txlog.scan.files import as_fragments, live_sequence
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, column_names, read_plan, require_table_columns
 from txlog.scan.scan import ArrowStream, repr_of
-from txlog.schema.types import CHANGE_TYPE, StructType
+from txlog.schema.types import CHANGE_TYPE, StructType, as_nullable
 from txlog.snapshot.commits import DamagedError, read_deltas
 from txlog.snapshot.live_files import fold_files, load_files
 from txlog.snapshot.load import list_commits, warn_of_damage
@@ -301,7 +301,9 @@ def plan_diff(
         raise InvalidInputError(
             argument="columns", field=change.name, reason="a diff needs this column for itself"
         )
-    plan = replace(plan, columns=(*plan.columns, change)).for_arrow()
+    # Rows may be older than a column or its NOT NULL.
+    shown, needed = as_nullable(plan.columns), as_nullable(plan.needed)
+    plan = replace(plan, columns=(*shown, change), needed=needed).for_arrow()
     files = changed_between(store, first, last, with_ids=by_id)
     if start is not first:
         files = [replace(file, change_type=_TURNED[str(file.change_type)]) for file in files]

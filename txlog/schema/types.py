@@ -168,6 +168,22 @@ STRING = PrimitiveType("string")
 LONG = PrimitiveType("long")
 
 
+def as_nullable(fields: Iterable[StructField]) -> tuple[StructField, ...]:
+    """Return fields of the same types, all of whose values, also nested ones, may be null."""
+    return tuple(replace(field, type=_as_nullable(field.type), nullable=True) for field in fields)
+
+
+def _as_nullable(kind: DataType) -> DataType:
+    match kind:
+        case StructType(fields):
+            return StructType(as_nullable(fields))
+        case ArrayType(element):
+            return ArrayType(_as_nullable(element))
+        case MapType(key, value):
+            return MapType(_as_nullable(key), _as_nullable(value))
+    return kind
+
+
 def fields_at(schema: StructType, path: Sequence[str], *, argument: str) -> list[StructField]:
     """Return the fields on a path through structs; the last one is that of the path.
 
