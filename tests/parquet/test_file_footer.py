@@ -1,10 +1,12 @@
 """Footers that pyarrow refuses although the pages are sound, and those that end its process."""
 
+from contextlib import suppress
 from io import BytesIO
 from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -119,6 +121,39 @@ def test_a_table_with_such_a_file_is_damaged(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(txlog.DataFileError, match="contradicts itself"):
         txlog.convert_to_delta(tmp_path)
+
+
+def as_encrypted(data: bytes) -> bytes:
+    """Return a file whose footer says, in plain text, that columns may be encrypted."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[start:-9] + b"\x1c\x1c\x00\x00\x00"  # Field 8: an empty AES_GCM_V1.
+    return data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def test_a_footer_that_tells_of_encryption_ends_no_process(tmp_path: Path) -> None:
+    data = as_encrypted(nested(2))
+    footers = [
+        FileFooter.parse(footer_bytes(pa.BufferReader(data))),
+        FileFooter.of(open_source(pa.BufferReader(data))),
+    ]
+    assert [len(chunks(footer)) for footer in footers] == [8, 8]
+    rows = pa.table({"k": [1, 2], "v": [None, 5]})
+    table = txlog.write(tmp_path, rows)
+    (file,) = tmp_path.glob("*.parquet")
+    file.write_bytes(as_encrypted(file.read_bytes()))
+    for where in (None, "v = 5", "v > 1", "k = 1"):
+        with suppress(txlog.DataFileError):  # The size is not that of the log.
+            table.to_arrow(where=where)
+        with suppress(txlog.DataFileError):
+            table.to_pyarrow_dataset().to_table(filter=where and pc.field("v") > 1)
+    table.doctor(sample=None)
+    for path in (tmp_path / "_delta_log").iterdir():
+        path.unlink()
+    again = txlog.convert_to_delta(tmp_path)
+    assert again.to_arrow().equals(rows)
+    assert again.to_arrow(where="v > 1").to_pylist() == [{"k": 2, "v": 5}]
+    dataset = again.to_pyarrow_dataset()
+    assert dataset.to_table(filter=pc.field("v") > 1).num_rows == 1
 
 
 def test_chunks_are_asked_for_in_one_place() -> None:

@@ -7,6 +7,7 @@ All rooms read footers through `FileFooter`, which pyarrow parses. To copy pages
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from txlog.base.arrow import pq
 from txlog.base.threads import cached_property
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 MAGIC = b"PAR1"
 FOOTER_END = 8  # The footer's length, and the magic.
@@ -88,12 +89,19 @@ def open_source(
     if footer is not None:
         return _opened(source, footer.metadata, pre_buffer)
     try:
-        return _opened(source, None, pre_buffer)
+        end = footer_bytes(source)
+    except ValueError:
+        return _opened(source, None, pre_buffer)  # pyarrow says what is wrong.
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
     except OSError as error:
         if "cannot be applied to group node" not in str(error):
             raise
-    end = MAGIC + _without_unknown(footer_bytes(source))
-    return _opened(source, pq.read_metadata(pa.BufferReader(end)), pre_buffer)
+        end = _without_unknown(end)
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
+    found = _opened(source, metadata, pre_buffer)
+    found.footer_bytes = end  # For `FileFooter.of`: pyarrow does not keep them.
+    return found
 
 
 def _opened(source: Any, metadata: Any, pre_buffer: bool) -> pq.ParquetFile:
@@ -135,18 +143,33 @@ class FileFooter:
     ----------
     schema
         The file's Arrow schema; timestamps of type INT96 have microseconds.
+    read
+        Returns the bytes from which pyarrow parsed the footer. None: txlog has written the file.
     """
 
-    def __init__(self, metadata: pq.FileMetaData, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        metadata: pq.FileMetaData,
+        schema: pa.Schema,
+        read: Callable[[], bytes] | None = None,
+    ) -> None:
         self.metadata = metadata
         self.schema = schema
         self.num_rows = int(metadata.num_rows)
+        self._read = read
         self._is_sound = False
 
     @classmethod
-    def of(cls, file: pq.ParquetFile) -> FileFooter:
-        """Return the footer of an open file."""
-        return cls(file.metadata, file.schema_arrow)
+    def of(cls, file: pq.ParquetFile, source: Any = None) -> FileFooter:
+        """Return the footer of an open file.
+
+        `source` is what pyarrow reads, if the file was not opened by `open_source`.
+        """
+        end: bytes | None = getattr(file, "footer_bytes", None)
+        read = None if end is None else partial(bytes, end)
+        if source is not None:
+            read = partial(footer_bytes, source)
+        return cls(file.metadata, file.schema_arrow, read)
 
     @classmethod
     def parse(cls, data: bytes) -> FileFooter:
@@ -228,7 +251,8 @@ class FileFooter:
         """Refuse a damaged footer with which the process would end, without an error of Python.
 
         pyarrow ends it where it is asked for a chunk that contradicts the schema: its type, or its
-        size statistics. (Readers of rows raise an error.)
+        size statistics. (Readers of rows raise an error.) It also ends it where it is asked to
+        write a footer that says that the file is encrypted, so the bytes are those of the file.
 
         Raises
         ------
@@ -239,9 +263,12 @@ class FileFooter:
             return
         from txlog.parquet.footer import chunk_facts  # Most reads and writes do not need it.
 
-        sink = pa.BufferOutputStream()
-        self.metadata.write_metadata_file(sink)
-        found = chunk_facts(sink.getvalue().to_pybytes(), len(MAGIC))
+        if self._read is not None:
+            found = chunk_facts(self._read(), 0)
+        else:
+            sink = pa.BufferOutputStream()
+            self.metadata.write_metadata_file(sink)
+            found = chunk_facts(sink.getvalue().to_pybytes(), len(MAGIC))
         schema = self.metadata.schema
         leaves = list(map(schema.column, range(self.metadata.num_columns)))
         for facts, leaf in zip(found, cycle(leaves), strict=False):
@@ -257,4 +284,4 @@ class FileFooter:
                     f"the footer contradicts itself: the type or the size statistics of the column "
                     f"{leaf.path} do not fit its schema"
                 )
-        self._is_sound = True
+        self._is_sound, self._read = True, None

@@ -27,7 +27,7 @@ from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.paths import decode_path
-from txlog.parquet.file_footer import FileFooter
+from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.protocol.properties import index_definitions
 from txlog.scan.arrow_filters import values_of_filter
 from txlog.scan.bloom_filters import groups_left
@@ -288,7 +288,7 @@ def _footer(part: Any) -> FileFooter | None:
         for at, field in enumerate(schema):
             if pa.types.is_dictionary(field.type):  # pyarrow converts it in both directions.
                 schema = schema.set(at, field.with_type(field.type.value_type))
-        return FileFooter(part.metadata, schema)
+        return FileFooter(part.metadata, schema, lambda: footer_bytes(part.open()))
     except (pa.ArrowException, OSError):
         return None  # Reading the file like a scan raises the right error.
 

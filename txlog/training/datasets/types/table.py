@@ -86,7 +86,7 @@ def _of_parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """Yield an empty batch with the schema of a Parquet file, then the rows of the file."""
     with file.seekable() as copy, _parquet_errors(file, copy):
         opened: Any = pq.ParquetFile(copy)
-        schema, footer = opened.schema_arrow, FileFooter.of(opened)
+        schema, footer = opened.schema_arrow, FileFooter.of(opened, copy)
         yield pa.RecordBatch.from_arrays(
             [pa.nulls(0, field.type) for field in schema], schema=schema
         )
