@@ -228,11 +228,11 @@ def test_no_file_stays_however_often_it_is_interrupted(
 
     monkeypatch.setattr(Call, "result", interrupted)
     monkeypatch.setattr(ThreadPoolExecutor, "shutdown", ended)
-    before = open_descriptors()
+    before, running = open_descriptors(), {*threading.enumerate()}
     with moved(FEW_AND_MANY[1] if kind == "few" else {}), pytest.raises(KeyboardInterrupt):
         write_files(store, PATHS)
     disk.goes_on.set()  # Calls that still run write their files now.
-    for thread in [one for one in threading.enumerate() if one.name.startswith("txlog")]:
+    for thread in {*threading.enumerate()} - running:
         thread.join(20)
     assert files_below(tmp_path) == []
     assert inner is None or list(inner.list_tree("")) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from txlog.scan.data_file import RowRange
 from txlog.scan.plan import ScanPlan
 from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import limited, packed, row_ranges
+from txlog.spark_ext.answers import dumps
 from txlog.spark_ext.source.tasks import ChangesPartition, FragmentPartition, unpacked
 
 _OPEN_BYTES: Threshold = 4 << 20  # Opening a file costs as much as reading so many. As in Spark.
@@ -70,7 +70,7 @@ class Share(Sequence[Item]):
         return map(self._blocks.value, self._places)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return unpacked, (zlib.compress(pickle.dumps((*self,)), 1),)
+        return unpacked, (zlib.compress(dumps((*self,)), 1),)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ A Python worker imports this module for its first task, so the module imports no
 
 from __future__ import annotations
 
-import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import read_fragment
+from txlog.spark_ext.answers import loads
 
 if TYPE_CHECKING:
     from txlog.changes.change_plan import ChangeFile
@@ -54,7 +54,7 @@ class ChangesPartition(InputPartition):
 
 def unpacked(data: bytes) -> tuple[Any, ...]:
     """Return the items of a partition from their compressed pickle."""
-    items: tuple[Any, ...] = pickle.loads(zlib.decompress(data))
+    items: tuple[Any, ...] = loads(zlib.decompress(data))
     return items
 
 
