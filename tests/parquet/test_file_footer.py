@@ -1,6 +1,6 @@
 """Footers that pyarrow refuses although the pages are sound, and those that end its process."""
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from io import BytesIO
 from itertools import product
 from pathlib import Path
@@ -11,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
+from txlog.fragments.fragment import DataFile
 from txlog.parquet.file_footer import FileFooter, footer_bytes, open_source
 from txlog.parquet.footer import chunk_facts
+from txlog.scan.data_file import open_parquet
+from txlog.store.open import open_store
 
 _GROUP = b"key_value\x15\x04\x00"  # The name of a group, its number of fields, and the end.
 _UNKNOWN = b"key_value\x15\x04\x15\x04\x4c\xbc\x00\x00\x00"
@@ -154,6 +157,12 @@ def test_a_footer_that_tells_of_encryption_ends_no_process(tmp_path: Path) -> No
     assert again.to_arrow(where="v > 1").to_pylist() == [{"k": 2, "v": 5}]
     dataset = again.to_pyarrow_dataset()
     assert dataset.to_table(filter=pc.field("v") > 1).num_rows == 1
+    assert dataset.to_table(filter=pc.field("v") == 5).num_rows == 1
+    for options in ({}, {"txlog.paths": "inside"}):
+        store = open_store(str(tmp_path), options)
+        with ExitStack() as stack:
+            opened = open_parquet(stack, store, DataFile(file.name, file.stat().st_size), 0)
+            assert len(chunks(FileFooter.of(opened))) == 2
 
 
 def test_chunks_are_asked_for_in_one_place() -> None:

@@ -87,7 +87,9 @@ def open_source(
     Checksums of pages, which txlog's files have, are verified when pages are read.
     """
     if footer is not None:
-        return _opened(source, footer.metadata, pre_buffer)
+        found = _opened(source, footer.metadata, pre_buffer)
+        found.footer = footer  # For `FileFooter.of`: it may have been examined already.
+        return found
     try:
         end = footer_bytes(source)
     except ValueError:
@@ -100,7 +102,7 @@ def open_source(
         end = _without_unknown(end)
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
     found = _opened(source, metadata, pre_buffer)
-    found.footer_bytes = end  # For `FileFooter.of`: pyarrow does not keep them.
+    found.footer = FileFooter(metadata, found.schema_arrow, end)  # pyarrow keeps no bytes.
     return found
 
 
@@ -143,20 +145,21 @@ class FileFooter:
     ----------
     schema
         The file's Arrow schema; timestamps of type INT96 have microseconds.
-    read
-        Returns the bytes from which pyarrow parsed the footer. None: txlog has written the file.
+    end
+        The bytes from which pyarrow parsed the footer, or a function that reads them. None: txlog
+        has written the file.
     """
 
     def __init__(
         self,
         metadata: pq.FileMetaData,
         schema: pa.Schema,
-        read: Callable[[], bytes] | None = None,
+        end: bytes | Callable[[], bytes] | None = None,
     ) -> None:
         self.metadata = metadata
         self.schema = schema
         self.num_rows = int(metadata.num_rows)
-        self._read = read
+        self._end = end
         self._is_sound = False
 
     @classmethod
@@ -165,11 +168,11 @@ class FileFooter:
 
         `source` is what pyarrow reads, if the file was not opened by `open_source`.
         """
-        end: bytes | None = getattr(file, "footer_bytes", None)
-        read = None if end is None else partial(bytes, end)
-        if source is not None:
-            read = partial(footer_bytes, source)
-        return cls(file.metadata, file.schema_arrow, read)
+        known: FileFooter | None = getattr(file, "footer", None)
+        if known is not None:
+            return known
+        end = None if source is None else partial(footer_bytes, source)
+        return cls(file.metadata, file.schema_arrow, end)
 
     @classmethod
     def parse(cls, data: bytes) -> FileFooter:
@@ -263,12 +266,17 @@ class FileFooter:
             return
         from txlog.parquet.footer import chunk_facts  # Most reads and writes do not need it.
 
-        if self._read is not None:
-            found = chunk_facts(self._read(), 0)
-        else:
-            sink = pa.BufferOutputStream()
-            self.metadata.write_metadata_file(sink)
-            found = chunk_facts(sink.getvalue().to_pybytes(), len(MAGIC))
+        end, start = self._end, 0
+        try:
+            if end is None:
+                sink = pa.BufferOutputStream()
+                self.metadata.write_metadata_file(sink)
+                end, start = sink.getvalue().to_pybytes(), len(MAGIC)
+            elif not isinstance(end, bytes):
+                end = end()
+            found = chunk_facts(end, start)
+        except ValueError as error:
+            raise pa.ArrowInvalid(f"the footer cannot be read: {error}") from error
         schema = self.metadata.schema
         leaves = list(map(schema.column, range(self.metadata.num_columns)))
         for facts, leaf in zip(found, cycle(leaves), strict=False):
@@ -284,4 +292,4 @@ class FileFooter:
                     f"the footer contradicts itself: the type or the size statistics of the column "
                     f"{leaf.path} do not fit its schema"
                 )
-        self._is_sound, self._read = True, None
+        self._is_sound, self._end = True, None

@@ -121,7 +121,7 @@ class _RequestedFile:
 
     def __init__(self, file: pq.ParquetFile, source: Any, *, far: bool, checks: bool) -> None:
         self.metadata, self.schema_arrow = file.metadata, file.schema_arrow
-        self._footer = FileFooter.of(file)
+        self.footer = FileFooter.of(file)
         self._file, self._source, self._far, self._checks = file, source, far, checks
 
     def iter_batches(
@@ -134,12 +134,12 @@ class _RequestedFile:
 
         for number in row_groups:
             if self._far:  # Its bytes are requested once.
-                chunks = chunks_of(self._footer, number, columns)
+                chunks = chunks_of(self.footer, number, columns)
                 ranges = [chunk_range(chunk) for _, chunk in chunks]
                 self._source.keep(merge_ranges(ranges, gap=_FAR_GAP))
             if self._checks:
                 try:
-                    require_pages(self._source, self._footer, number, columns)
+                    require_pages(self._source, self.footer, number, columns)
                 except ThriftError as error:
                     raise pa.ArrowInvalid(str(error)) from error
             yield from self._file.iter_batches(row_groups=[number], columns=columns, **options)
