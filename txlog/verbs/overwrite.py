@@ -33,9 +33,7 @@ from txlog.schema.types import StructField, StructType
 from txlog.snapshot.live_files import (
     Select,
     chosen_rows,
-    has_large_checkpoint,
     load_columns,
-    load_files,
 )
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
@@ -191,10 +189,8 @@ class Overwrite(Operation):
             inside = in_partitions(self._files.adds, base)
             engine = planner_of(store, base, self.context.engine)
             rows = chosen_rows(store, base, _partitions(base), inside, engine)
-        elif has_large_checkpoint(base):
-            rows = load_columns(store, base, _OF_REMOVES).live
         else:
-            rows = load_files(store, base).live
+            rows = load_columns(store, base, _OF_REMOVES).live
         return RowChanges(None, tuple(removes_of(rows, self.context.effects.now_ms())))
 
     def _discard_deletes(self) -> None:
