@@ -59,7 +59,7 @@ def times_of(store: MemoryStore) -> dict[str, object]:
 
 
 def said(case: Case, store: MemoryStore) -> Any:
-    """Return what the outcome of a verb says, without sizes and times."""
+    """Return the outcome of a verb. It has no sizes and no times."""
     table = None if case.new else opened(store, case.hours)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", txlog.TxlogWarning)

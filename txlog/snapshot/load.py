@@ -281,10 +281,10 @@ def older_sound(
 def _newest_of(
     versions: Sequence[int], opened: Callable[[int], Snapshot], cause: LogCorruptError
 ) -> Snapshot:
-    """Return the newest of some ascending versions that opens, of which few are tried.
+    """Return the newest version that opens. The versions ascend, and only a few are tried.
 
-    All versions from some one on are expected not to open. If more than one span of versions does
-    not open, the result opens, but it need not be the newest. Raises `cause` if none is found.
+    It is expected that all versions before some version open, and no later one does. Else the
+    result opens, but a newer version may open, too. Raises `cause` if none is found.
     """
     low, high, step, found = 0, len(versions), 1, None
     while low < high:

@@ -1,4 +1,7 @@
-"""Versions with one checkpoint, of which each commit is read once: for the files of many pins."""
+"""Load several versions that have the same checkpoint, and read each commit once.
+
+A vacuum needs the files of all pins.
+"""
 
 from __future__ import annotations
 

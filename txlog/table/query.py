@@ -135,7 +135,10 @@ def _engine(engine: str | None) -> str:
 
 
 def _behind(word: str, query: str) -> str | None:
-    """Return what follows a word with which a query begins, behind comments; None: it does not."""
+    """Return the rest of a query that begins with a word. Else return None.
+
+    Comments may stand before the word.
+    """
     import sqlglot
 
     first: list[Any] = []

@@ -89,7 +89,7 @@ def about_matches(live: pa.Array, bounds: ColumnBounds, spans: KeySpans) -> floa
 
 
 def _numbers(values: pa.Array) -> NDArray[np.float64]:
-    """Return whole numbers as doubles; of a date, the number of days since 1970."""
+    """Return numbers as doubles. A date becomes the number of days since 1970."""
     if pa.types.is_date32(values.type):
         values = values.cast(pa.int32())
     numbers: NDArray[np.float64] = numpy_array(values).astype(np.float64)

@@ -59,7 +59,7 @@ class NewFiles:
                 try:
                     if error is None:
                         self._finish()
-                except BaseException:
+                except BaseException:  # Also an interrupt.
                     self._remove()
                     raise
                 if error is not None:
