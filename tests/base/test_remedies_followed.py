@@ -981,6 +981,7 @@ CASES: dict[str, Case] = {
 # Remedies that no case provokes, each with the reason.
 ELSEWHERE: Mapping[str, str] = {
     "base/errors.py: pyarrow.set_cpu_count(1)": "needs a machine without threads",
+    "commit/landed.py: txlog.Table | restore(1)": "commit/test_landed_replaced.py",
     "commit/context.py: txlog.spark_ext.SparkEngine(spark)": "needs a session of Spark",
     "data_files/incoming.py: txlog.spark_ext.write | format('txlog')": "needs a frame of Spark",
     "protocol/access.py: txlog.Table(…, catalog_commits=…)": "needs a catalog",

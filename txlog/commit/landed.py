@@ -36,7 +36,13 @@ from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import FileState, file_keys
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_log, load_snapshot
+from txlog.snapshot.load import (
+    commit_at,
+    is_loaded,
+    list_log,
+    load_snapshot,
+    require_successor,
+)
 from txlog.snapshot.snapshot import Snapshot, moved
 from txlog.store.base import PutIfAbsent, Store, is_far
 
@@ -118,6 +124,7 @@ class PutCommit:
     txn_id: str
     own_files: frozenset[str]  # As in `Intent.own_files`.
     began_ms: int  # A time before it was put.
+    before: Snapshot | None = None  # The version on top of which it was put; None for the first.
 
     @property
     def path(self) -> str:
@@ -129,28 +136,32 @@ def require_landed(store: Store, put: PutCommit, effects: Effects) -> int | None
     """Return the store's time of the commit that was put; raise if it is not valid.
 
     None means that the store has no time. Usually this costs one request each for the commit, the
-    commit before it and `_last_checkpoint`, or one listing for a remote store. If the log may have
-    been cleaned up, the latest version is searched for something that only this commit has. A
-    commit that is not part of it is deleted, so that no reader ever sees it.
+    commit before it and `_last_checkpoint`, or one listing for a remote store. If the commit before
+    it is another one than the writer loaded, another table may have taken the place. If the log may
+    have been cleaned up, the latest version is searched for something that only this commit has. A
+    commit that is not part of the table is deleted, so that no reader ever sees it.
 
     Raises
     ------
     CommitConflictError
-        The table had moved to a later version, and the log was cleaned up. Nothing was committed.
+        The table had moved to a later version, and the log was cleaned up, or another table
+        replaced it. Nothing was committed.
     OutcomeUnknownError
-        The log may have been cleaned up, and it is unknown whether the table contains the commit.
+        The log may have been cleaned up, and it is unknown whether the table contains the commit;
+        or others have committed on top of it in the log of another table.
     """
-    version = put.version
     if store.ratifies:  # The catalog ratified the commit.
         return _made_ms(store, put.path)
     try:
-        seen = _seen_far(store, version) if is_far(store) else _seen_near(store, version)
+        seen = _seen_far(store, put) if is_far(store) else _seen_near(store, put)
+        if seen.may_be_of_another:
+            _require_same_table(store, put)
         if seen.may_be_behind:
             _search_latest(store, put, effects)
     except (CommitConflictError, OutcomeUnknownError):
         raise
     except TxlogError as error:  # The commit is there, so no error may say that it is not.
-        raise _unknown(put.path, version, put.txn_id) from error
+        raise _unknown(put.path, put.version, put.txn_id) from error
     return seen.made_ms
 
 
@@ -162,34 +173,81 @@ def _made_ms(store: Store, path: str) -> int | None:
 
 
 class _Seen(NamedTuple):
+    may_be_of_another: bool  # The commit before it is gone or another one than was loaded.
     may_be_behind: bool  # The commit's version and later ones may have been cleaned up.
     made_ms: int | None
 
 
-def _seen_near(store: Store, version: int) -> _Seen:
-    behind = hinted_version(store) >= version or (version > 0 and _is_gone(store, version - 1))
-    return _Seen(behind, _made_ms(store, log_path(commit_name(version))))
+def _seen_near(store: Store, put: PutCommit) -> _Seen:
+    version, is_gone, is_own = put.version, False, True
+    if put.before is not None:
+        try:
+            own = commit_at(store, version - 1)
+            is_gone, is_own = own is None, is_loaded(own, put.before)
+        except StoreError:  # The error says nothing about the log.
+            pass
+    behind = hinted_version(store) >= version or is_gone
+    return _Seen(not is_own, behind, _made_ms(store, put.path))
 
 
-def _seen_far(store: Store, version: int) -> _Seen:
+def _seen_far(store: Store, put: PutCommit) -> _Seen:
+    version = put.version
     try:
         files = list_log(store, since=max(0, version - 1))
     except StoreError:  # The error says nothing about the log.
-        return _Seen(False, None)
-    commits = {file.version: file.modified_ms for file in files if file.kind == "commit"}
+        return _Seen(False, False, None)
+    commits = {file.version: file for file in files if file.kind == "commit"}
     covered = any(file.kind == "checkpoint" and file.version >= version for file in files)
-    behind = covered or (version > 0 and version - 1 not in commits)
-    return _Seen(behind, commits.get(version))
+    own, mine = commits.get(version - 1), commits.get(version)
+    is_own = put.before is None or is_loaded(own, put.before)
+    behind = covered or (version > 0 and own is None)
+    return _Seen(not is_own, behind, None if mine is None else mine.modified_ms)
 
 
-def _is_gone(store: Store, version: int) -> bool:
+def _require_same_table(store: Store, put: PutCommit) -> None:
+    """Raise if a commit was put into the log of another table that took the place of its own.
+
+    The commit is deleted, unless others have committed on top of it. So is one above the end of a
+    log that was replaced by an older copy of itself: it would leave a gap.
+    """
+    before, name = put.before, commit_name(put.version)
+    assert before is not None
+    others: list[LogFile] = []
     try:
-        store.info(log_path(commit_name(version)))
-    except NotFoundError:
-        return True
-    except StoreError:  # The error says nothing about the log.
-        return False
-    return False
+        others = [file for file in list_log(store) if file.name != name]
+        last = max((file.last_version for file in others), default=-1)
+        if last < 0:
+            raise CommitConflictError(
+                version=before.version,
+                rule="CON-2",
+                path=store.root,
+                reason="the table was removed before the commit was put",
+                remedy="Check who removed it, and create it again if it is still needed",
+            )
+        require_successor(_without(store, put, last), before, store.root)
+    except CommitConflictError as error:
+        if any(file.kind == "commit" and file.version > put.version for file in others):
+            raise _unknown(
+                put.path, put.version, put.txn_id,
+                reason="another table replaced this one before the commit was put, and others have "
+                "committed on top of it",
+                remedy="Open the table again with txlog.Table, and see in its history whether "
+                f"restore({put.version - 1}) is needed",
+            ) from error  # fmt: skip
+        _delete_stray(store, put.path, put.txn_id)
+        raise
+    except TxlogError as error:
+        raise _cleaned(put) from error
+
+
+def _without(store: Store, put: PutCommit, last: int) -> Snapshot:
+    """Return the version below a commit, or the last one if the log no longer has that version."""
+    try:
+        return load_snapshot(store, version=min(last, put.version - 1))
+    except (NotFoundError, LogCorruptError):
+        if last < put.version:
+            raise
+        return load_snapshot(store)
 
 
 def _search_latest(store: Store, put: PutCommit, effects: Effects) -> None:
@@ -361,8 +419,8 @@ def _cleaned(put: PutCommit) -> OutcomeUnknownError:
         put.path,
         put.version,
         put.txn_id,
-        reason="the commit was put, but the log was cleaned up meanwhile, and it is unknown "
-        "whether the table contains the commit",
+        reason="the commit was put, but the log was cleaned up or replaced meanwhile, and it is "
+        "unknown whether the table contains the commit",
         remedy="Open the table, and check whether its rows, columns and properties are those that "
         "the operation makes. If they are not, run it again",
     )

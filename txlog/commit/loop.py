@@ -61,9 +61,16 @@ from txlog.snapshot.commits import (
     read_commit,
 )
 from txlog.snapshot.live_files import fold_files, load_files
-from txlog.snapshot.load import load_snapshot, look_ahead, reloaded
+from txlog.snapshot.load import (
+    is_loaded,
+    is_unchanged,
+    load_snapshot,
+    look_ahead,
+    reloaded,
+    require_successor,
+)
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, make_snapshot, moved
-from txlog.store.base import PutIfAbsent, Store
+from txlog.store.base import PutIfAbsent, Store, is_far
 
 _CONTROLS = (Protocol, Metadata, Txn, DomainMetadata)
 _PLAIN = frozenset({CommitInfo, Txn, Add})
@@ -400,7 +407,7 @@ def _commit(
     txn_id = effects.uuid()
     made_ms = effects.now_ms()
     started = effects.monotonic_s()
-    is_old = base is not None and looked_s is not None and started - looked_s > LOOK_AGAIN_S
+    is_old = base is not None and _is_old(store, base, started, looked_s)
     snapshot = base
     tried = 0
     unchecked: list[Commit] = []  # The winners since the last attempt.
@@ -421,7 +428,9 @@ def _commit(
                     assert snapshot is not None  # It is not the base, so it has winners.
                     return Redo(snapshot, Verdict("redo", "CON-31"), snapshot.version)
                 unchecked = []
-            mine = PutCommit(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
+            mine = PutCommit(
+                version, attempt.data, txn_id, intent.own_files, began_ms=now_ms, before=snapshot
+            )
             with unknown_without_memory(version, txn_id):
                 first = put_commit(store, put, version, attempt.data, txn_id, effects)
                 if first is None:
@@ -455,6 +464,18 @@ def _commit(
         # writer that puts what it knew before the wait loses each time to those that do not wait.
         is_old = wait_after(tried, effects)
         note("retried", {"read_version": snapshot.version})
+
+
+def _is_old(store: Store, base: Snapshot, now_s: float, looked_s: float | None) -> bool:
+    """Return whether the log is looked at before the first put.
+
+    The name after a version may be free in the log of another table, too, which took the place
+    meanwhile. Before the put that costs nothing to see if the store is near. For others, the look
+    after the put shows it.
+    """
+    if looked_s is not None and now_s - looked_s > LOOK_AGAIN_S:
+        return True
+    return not (store.ratifies or is_far(store) or is_unchanged(store, base))
 
 
 def changed_features(
@@ -514,11 +535,21 @@ def pass_winners(
     The winners are appended to `passed`; `first` has the bytes of the first winner, if they are
     known. If winners are missing or cannot be read, nobody knows what they did, and a commit with
     the next name would fill a gap. Then the verdict is redo, from the table opened again.
+
+    Raises
+    ------
+    CommitConflictError
+        Another table replaced the snapshot's.
     """
     bad: Verdict | None = None
     bad_at = snapshot.version
     current = snapshot
-    newer, is_whole = look_ahead(store, snapshot.version)[1:]
+    own, newer, is_whole = look_ahead(store, snapshot.version)
+    if not (store.ratifies or is_loaded(own, snapshot)):
+        from txlog.snapshot.salvage import latest_left  # Few commits need it.
+
+        # These may be the winners of another table. The log may be damaged, as `restore` permits.
+        require_successor(latest_left(store), snapshot, store.root)
     for file in newer:
         if not passed and first is not None:
             file = file._replace(content=first)

@@ -472,12 +472,8 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
     """
     require_refreshable(snapshot)
     with naming(store):
-        if not is_far(store) and not _is_own(_commit_at(store, snapshot.version), snapshot):
-            return reloaded(store, snapshot)
         ahead = look_ahead(store, snapshot.version)
-        if is_far(store) and not _is_own(ahead.own, snapshot):
-            return reloaded(store, snapshot)
-        if not ahead.is_whole:
+        if not is_loaded(ahead.own, snapshot) or not ahead.is_whole:
             return reloaded(store, snapshot)
         if not ahead.newer:
             return snapshot
@@ -500,8 +496,16 @@ def from_newer_checkpoint(store: Store, snapshot: Snapshot) -> Snapshot:
     return snapshot
 
 
-def _is_own(file: LogFile | None, snapshot: Snapshot) -> bool:
-    """Return whether the commit of a snapshot's version is the one that was loaded."""
+def is_unchanged(store: Store, snapshot: Snapshot) -> bool:
+    """Return whether the store still has the commit of a snapshot's version that was loaded."""
+    return is_loaded(commit_at(store, snapshot.version), snapshot)
+
+
+def is_loaded(file: LogFile | None, snapshot: Snapshot) -> bool:
+    """Return whether the commit of a snapshot's version, as the store has it, was loaded.
+
+    If it was not, another table may have taken the place, or the log was cleaned up or copied.
+    """
     return file is not None and file.modified_ms == snapshot.head_ms
 
 
@@ -531,32 +535,42 @@ def reloaded(store: Store, snapshot: Snapshot) -> Snapshot:
         There is another table, or an older version. Other errors as for `load_snapshot`.
     """
     latest = load_snapshot(store)
-    is_same = latest.metadata.id == snapshot.metadata.id
-    if is_same and latest.version < snapshot.version:
+    require_successor(latest, snapshot, store.root)
+    return latest
+
+
+def require_successor(latest: Snapshot, snapshot: Snapshot, root: str) -> None:
+    """Raise unless the latest version of a place may follow one that was read there before.
+
+    Raises
+    ------
+    CommitConflictError
+        It is of another table, or older.
+    """
+    if latest.metadata.id != snapshot.metadata.id:
         raise CommitConflictError(
             version=latest.version,
             rule="CON-2",
-            path=store.root,
+            path=root,
+            reason="another table replaced this one after it was opened",
+            remedy="Open it again with txlog.Table",
+        )
+    if latest.version < snapshot.version:
+        raise CommitConflictError(
+            version=latest.version,
+            rule="CON-2",
+            path=root,
             reason=f"the log ends at version {latest.version}, but version {snapshot.version} was "
             "read from it before",
             remedy="Restore the missing files of the log from a copy. To go on without the later "
             "versions, open the table again with txlog.Table",
         )
-    if not is_same:
-        raise CommitConflictError(
-            version=latest.version,
-            rule="CON-2",
-            path=store.root,
-            reason="another table replaced this one after it was opened",
-            remedy="Open it again with txlog.Table",
-        )
-    return latest
 
 
 class Ahead(NamedTuple):
     """The log from a version on, as seen by `look_ahead`."""
 
-    own: LogFile | None  # The commit of the version itself; always None if the store is near.
+    own: LogFile | None  # The commit of the version itself.
     newer: list[LogFile]  # The commits that follow the version without a gap, ascending.
     # False: the log has a commit, checkpoint or compaction of a later version, so the next version
     # exists, but its commit was cleaned up or lost. A commit with its name would fill the gap.
@@ -577,17 +591,24 @@ def look_ahead(store: Store, version: int) -> Ahead:
     up to 16. So all calls cost about the same, and a longer gap is found some calls later.
     """
     if (ratified := store.latest_version()) is not None:  # A catalog knows it.
-        return Ahead(_commit_at(store, version), *_following(store, version, {}, ratified))
-    if is_far(store):
+        newer, is_whole = _following(store, version, {}, ratified)
+    elif is_far(store):
         files = list_log(store, since=version)
         commits = {file.version: file for file in files if file.kind == "commit"}
-        own = commits.get(version)
-        return Ahead(own, *_following(store, version, commits, _last_version(files, version)))
+        following = _following(store, version, commits, _last_version(files, version))
+        return Ahead(commits.get(version), *following)
+    else:
+        newer, is_whole = _ahead_of_near(store, version)
+    # After the others: of a table that was replaced meanwhile, they may be those of the new one.
+    return Ahead(commit_at(store, version), newer, is_whole)
+
+
+def _ahead_of_near(store: Store, version: int) -> tuple[list[LogFile], bool]:
     if (calls := _CALLS_LEFT.pop(store.root, 0)) > 0:
         found = _looked_for(store, version)
         if found is not None:
             _CALLS_LEFT[store.root] = calls - 1
-            return Ahead(None, *found)
+            return found
     names = [name for name, _, _ in store.list_briefly(LOG_FOLDER, "")]
     if len(_CALLS_LEFT) >= _MOST_ROOTS:
         _CALLS_LEFT.clear()
@@ -597,7 +618,7 @@ def look_ahead(store: Store, version: int) -> Ahead:
     # The name of a compaction begins with its first version.
     later = [name for name in names if name >= first or name.endswith(COMPACTED)]
     files = [file for name in later if (file := parse_name(name)) is not None]
-    return Ahead(None, *_following(store, version, {}, _last_version(files, version)))
+    return _following(store, version, {}, _last_version(files, version))
 
 
 _SHORT: Threshold = 128  # The most files of a short log.
@@ -625,7 +646,7 @@ def _following(
     """
     newer: list[LogFile] = []
     for at in range(version + 1, last + 1):
-        file = commits.get(at) or _commit_at(store, at)
+        file = commits.get(at) or commit_at(store, at)
         if file is None:
             return newer, False
         newer.append(file)
@@ -639,19 +660,19 @@ def _looked_for(store: Store, version: int) -> tuple[list[LogFile], bool] | None
     """
     newer: list[LogFile] = []
     while True:
-        while (file := _commit_at(store, version + len(newer) + 1)) is not None:
+        while (file := commit_at(store, version + len(newer) + 1)) is not None:
             newer.append(file)
         missing = version + len(newer) + 1
-        shown = any(_commit_at(store, missing + step) for step in _STEPS)
+        shown = any(commit_at(store, missing + step) for step in _STEPS)
         if not shown:
             return None if hinted_version(store) >= missing else (newer, True)
-        file = _commit_at(store, missing)  # Other writers may have made all of them meanwhile.
+        file = commit_at(store, missing)  # Other writers may have made all of them meanwhile.
         if file is None:
             return newer, False
         newer.append(file)
 
 
-def _commit_at(store: Store, version: int) -> LogFile | None:
+def commit_at(store: Store, version: int) -> LogFile | None:
     """Return the commit of a version, or None if it does not exist."""
     name = commit_name(version)
     try:

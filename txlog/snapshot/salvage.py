@@ -56,12 +56,15 @@ def salvaged(store: Store) -> Salvaged | None:
 def _left_above(store: Store, sound: Snapshot, cause: LogCorruptError) -> Salvaged:
     files = list_log(store, since=sound.version + 1)
     left, last = sound, sound.version
+    head_ms = sound.head_ms
     for file in sorted(files, key=lambda file: file.last_version):
-        last = max(last, file.last_version)
+        if file.last_version > last:
+            last, head_ms = file.last_version, None
         if file.kind == "commit":
+            head_ms = file.modified_ms
             with suppress(LogCorruptError):
                 left = advance(left, [read_commit(store, file)])
-    return Salvaged(moved(left, version=last), sound.version, cause)
+    return Salvaged(moved(left, version=last, head_ms=head_ms), sound.version, cause)
 
 
 def latest_left(store: Store) -> Snapshot:

@@ -328,9 +328,7 @@ def test_the_demonstration_holds_with_the_excerpt(tmp_path: Path) -> None:
     assert deleted > 0
     assert table.count() == 8832 - deleted
     # The command and the code that it ends with are right.
-    commands = [
-        line.strip() for line in done.stdout.partition("The table stays in")[2].splitlines()
-    ]
+    commands = [line.strip() for line in done.stdout.partition("Open it:")[2].splitlines()]
     (shown,) = (shlex.split(line) for line in commands if str(folder) in line and "(" not in line)
     assert shown[-2] in ("ui", "show")
     assert run(["show", shown[-1]]) == 0

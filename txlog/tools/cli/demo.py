@@ -131,7 +131,7 @@ def _tell_what_next(out: Console, place: str) -> None:
     """Print the command that opens the table, and code that reads it."""
     where = shlex.quote(place)
     has_pages = all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn"))
-    out.print(f"\nThe table stays in {escape(place)}. Open it:")
+    out.print(f"\nThe table stays in {escape(place)}. Open it:", soft_wrap=True)
     # In an environment that is not activated, the shell does not find the command.
     program = "txlog" if shutil.which("txlog") else f"{shlex.quote(sys.executable)} -m txlog"
     _print_line(out, f"{program} {'ui' if has_pages else 'show'} {where}")
