@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from txlog.actions.action import Action
 from txlog.actions.file import Add, Cdc, Remove
-from txlog.actions.ndjson import BLANK, COMMIT_MARK, as_rows, encode_rows, json_of, seal_of, sealed
+from txlog.actions.ndjson import (
+    BLANK,
+    COMMIT_MARK,
+    as_rows,
+    encode,
+    encode_rows,
+    json_of,
+    seal_of,
+    sealed,
+)
 from txlog.actions.table import (
     CommitInfo,
     DomainMetadata,
@@ -43,6 +52,7 @@ from txlog.fragments.ids import (
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.protocol.access import is_active, is_stamped
 from txlog.protocol.properties import Properties, compatibilities
+from txlog.snapshot.commits import FEW_FILES
 from txlog.stats.files import num_records
 
 if TYPE_CHECKING:
@@ -393,7 +403,7 @@ class Encoded:
 
     data: bytes
     actions: list[Action]
-    rows: list[dict[str, Any]]  # The result of parsing the text.
+    rows: list[dict[str, Any]] | None  # The result of parsing the text; None of many actions.
 
 
 def encode_commit(
@@ -441,7 +451,9 @@ def encode_commit(
     actions.extend(intent.removes)
     actions.extend(adds)
     actions.extend(intent.cdc)
-    rows = as_rows(actions)
+    if len(actions) > FEW_FILES:
+        return Encoded(sealed(encode(actions), COMMIT_MARK), actions, None)
+    rows = list(as_rows(actions))
     data = sealed(encode_rows(rows), COMMIT_MARK)
     rows[0]["commitInfo"]["txlogCrc32"] = seal_of(data, COMMIT_MARK)
     return Encoded(data, actions, rows)

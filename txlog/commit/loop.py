@@ -52,7 +52,6 @@ from txlog.protocol.properties import STAMPED_SINCE
 from txlog.reconcile.files import controls_of
 from txlog.schema.json import parse_schema
 from txlog.snapshot.commits import (
-    FEW_FILES,
     Commit,
     are_readable_as_models,
     commit_of,
@@ -128,13 +127,14 @@ def prepare(
     )
     version = 0 if snapshot is None else snapshot.version + 1
     file = LogFile(commit_name(version), "commit", version, modified_ms=now_ms)
-    if snapshot is not None and _adds_only(intent, found) and len(found.rows) <= FEW_FILES:
+    if snapshot is not None and found.rows is not None and _adds_only(intent, found):
         return Attempt(found.data, advance_lazily(snapshot, unparsed(found, file)))
     return Attempt(found.data, _version_after(store, snapshot, parse_commit(found.data, file)))
 
 
 def unparsed(found: Encoded, file: LogFile) -> Commit:
-    """Return the result of `parse_commit` for a commit, without parsing its text."""
+    """Return the result of `parse_commit` for a commit of few actions, without parsing its text."""
+    assert found.rows is not None
     controls = tuple(
         (file.version, action) for action in found.actions if isinstance(action, _CONTROLS)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from txlog.base.arrow import arrow_array, pc
 from txlog.base.effects import Effects
 from txlog.base.errors import InternalError
 from txlog.base.threads import Engine, for_sizes, map_all
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.data_files.change_files import (
     RowsOf,
@@ -158,26 +159,35 @@ def only_deleted(store: Store, rows: pa.Table) -> bool:
     return True
 
 
+# What a `remove` has of the file's `add`, and what it states besides.
+_OF_ADD = (
+    "path",
+    "partition_values",
+    "size",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+)
+_STATED = {*_OF_ADD, "deletion_timestamp", "data_change", "extended_file_metadata"}
+
+
 def removes_of(rows: pa.Table, now_ms: int, *, data_change: bool = True) -> list[Remove]:
     """Return the `remove` actions for live `FILE_ROWS`, which need not have statistics.
 
     Without `data_change`, the same commit adds their rows again.
     """
     return [
-        Remove(
-            path=add.path,
+        # The values of an `add` are valid. All removes share one set of names, which would need as
+        # much memory as the rest: an overwrite may remove a million files.
+        Remove.model_construct(
+            _STATED,
             deletion_timestamp=now_ms,
             data_change=data_change,
             extended_file_metadata=True,
-            partition_values=add.partition_values,
-            size=add.size,
-            stats=None,
-            tags=add.tags,
-            deletion_vector=add.deletion_vector,
-            base_row_id=add.base_row_id,
-            default_row_commit_version=add.default_row_commit_version,
+            **{name: getattr(add, name) for name in _OF_ADD},
         )
-        for add in adds_of(_without_statistics(rows))
+        for add in _adds_in(_without_statistics(rows))
     ]
 
 
@@ -188,12 +198,19 @@ def _without_statistics(rows: pa.Table) -> pa.Table:
 
 def adds_of(rows: pa.Table) -> list[Add]:
     """Return live `FILE_ROWS` as `add` actions: for the few that a commit touches."""
-    return [
-        Add.model_validate({**row, "partition_values": row["partition_values"] or {}})
-        for row in with_json_stats(rows)
-        .select(list(Add.model_fields))
-        .to_pylist(maps_as_pydicts="lossy")
-    ]
+    return list(_adds_in(rows))
+
+
+_ROWS_AT_ONCE: Threshold = 1024
+
+
+def _adds_in(rows: pa.Table) -> Iterator[Add]:
+    """Yield the results of `adds_of`. The dicts of few rows exist at a time: they are large."""
+    step = max(_ROWS_AT_ONCE, 1)
+    for start in range(0, rows.num_rows, step):
+        part = with_json_stats(rows.slice(start, step)).select(list(Add.model_fields))
+        for row in part.to_pylist(maps_as_pydicts="lossy"):
+            yield Add.model_validate({**row, "partition_values": row["partition_values"] or {}})
 
 
 def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) -> Add:
