@@ -139,6 +139,59 @@ def test_no_commit_lands_above_an_older_copy(
     assert sorted(DeltaTable(root).to_pyarrow_table()["x"].to_pylist()) == [0, 1]
 
 
+@pytest.mark.slow(cases=6)
+@pytest.mark.spec("CON-2", "CON-19")
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("moment", ["meanwhile", "before the put"])
+@pytest.mark.parametrize("new", [1, 2])
+@pytest.mark.parametrize("verb", [do_lazy_append, do_transaction, do_merge])
+def test_no_commit_lands_on_what_others_made_of_an_older_copy(
+    tmp_path: Path, verb: Callable[..., object], new: int, moment: str, far: bool
+) -> None:
+    """The version that was read is another one, in a log of the same table that is long enough."""
+    root = tmp_path / "t"
+
+    def put_back() -> None:  # The data files stay, so that rows of the lost versions could return.
+        for path in (root / "_delta_log").glob("*[12].json"):
+            path.unlink()
+        made(root, 100, new)
+
+    replaced = Replaced(root, moment, put_back, far=far)
+    with pytest.raises(CommitConflictError, match="others have committed to the copy"):
+        verb(replaced.table, replaced.meanwhile)
+    assert of_log(contents(root)) == replaced.log
+    expected = [0, *range(100, 101 + new)]
+    assert sorted(DeltaTable(root).to_pyarrow_table()["x"].to_pylist()) == expected
+
+
+@pytest.mark.spec("CON-2", "CON-19")
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("meanwhile", ["checkpoint", "cleaned", "unchanged"])
+def test_a_copy_is_the_same_version_if_it_has_the_same_files(
+    tmp_path: Path, meanwhile: str, far: bool
+) -> None:
+    """Whether it is read from commits or from a checkpoint, after which they were cleaned up."""
+    root = tmp_path / "t"
+    table = txlog.write(root, xs(*range(9)), properties={"user.n": "1"})
+    table.delete("x = 3", txn=("app", 1))
+    table.alter.add_constraint({"small": "x < 10000"})
+    table.pins.create("kept")
+
+    def touch() -> None:
+        if meanwhile != "unchanged":
+            txlog.Table(root).maintenance.checkpoint()
+        if meanwhile == "cleaned":
+            for path in (root / "_delta_log").glob("*.json"):
+                path.unlink()
+        for path in root.rglob("*"):
+            os.utime(path, (1_600_000_000, 1_600_000_000))
+
+    inner = FaultyStore(LocalStore(str(root)), before={("put_if_absent", 1): touch})
+    opened = open_table(LatencyStore(inner, delay_s=0) if far else inner)
+    assert opened.append(xs(900)).version == opened.version
+    assert sorted(txlog.Table(root).to_arrow()["x"].to_pylist()) == [0, 1, 2, *range(4, 9), 900]
+
+
 @pytest.mark.spec("CON-2", "CON-19")
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("moment", ["meanwhile", "before the put"])
@@ -194,7 +247,7 @@ def test_a_commit_that_others_built_on_in_another_table_is_unknown(
 
     inner = Busy(LocalStore(str(root)), before={("put_if_absent", 1): remake})
     table = open_table(LatencyStore(inner, delay_s=0) if far else inner)
-    with pytest.raises(OutcomeUnknownError, match="another table replaced this one") as caught:
+    with pytest.raises(OutcomeUnknownError, match="or an older copy, replaced this one") as caught:
         table.alter.set_properties({"user.n": "mine"})
     assert "restore(2)" in str(caught.value)
     txlog.Table(root).restore(version=2)

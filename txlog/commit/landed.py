@@ -44,6 +44,7 @@ from txlog.snapshot.load import (
     require_successor,
 )
 from txlog.snapshot.snapshot import Snapshot, moved
+from txlog.snapshot.successor import require_same_version
 from txlog.store.base import PutIfAbsent, Store, is_far
 
 _FIRST_WAIT_S = 0.005
@@ -207,8 +208,9 @@ def _seen_far(store: Store, put: PutCommit) -> _Seen:
 def _require_same_table(store: Store, put: PutCommit) -> None:
     """Raise if a commit was put into the log of another table that took the place of its own.
 
-    The commit is deleted, unless others have committed on top of it. So is one above the end of a
-    log that was replaced by an older copy of itself: it would leave a gap.
+    The commit is deleted, unless others have committed on top of it. So is one in a log that was
+    replaced by an older copy of itself: it would leave a gap above the end of the copy, or change
+    files that the copy does not have.
     """
     before, name = put.before, commit_name(put.version)
     assert before is not None
@@ -224,13 +226,16 @@ def _require_same_table(store: Store, put: PutCommit) -> None:
                 reason="the table was removed before the commit was put",
                 remedy="Check who removed it, and create it again if it is still needed",
             )
-        require_successor(_without(store, put, last), before, store.root)
+        found = _without(store, put, last)
+        require_successor(found, before, store.root)
+        if found.version == before.version:
+            require_same_version(store, before, found)
     except CommitConflictError as error:
         if any(file.kind == "commit" and file.version > put.version for file in others):
             raise _unknown(
                 put.path, put.version, put.txn_id,
-                reason="another table replaced this one before the commit was put, and others have "
-                "committed on top of it",
+                reason="another table, or an older copy, replaced this one before the commit was "
+                "put, and others have committed on top of it",
                 remedy="Open the table again with txlog.Table, and see in its history whether "
                 f"restore({put.version - 1}) is needed",
             ) from error  # fmt: skip

@@ -69,6 +69,7 @@ from txlog.snapshot.load import (
     require_successor,
 )
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, make_snapshot, moved
+from txlog.snapshot.successor import require_same_version
 from txlog.store.base import PutIfAbsent, Store, is_far
 
 _CONTROLS = (Protocol, Metadata, Txn, DomainMetadata)
@@ -539,7 +540,7 @@ def pass_winners(
     Raises
     ------
     CommitConflictError
-        Another table replaced the snapshot's.
+        Another table replaced the snapshot's, or an older copy of it.
     """
     bad: Verdict | None = None
     bad_at = snapshot.version
@@ -550,6 +551,7 @@ def pass_winners(
 
         # These may be the winners of another table. The log may be damaged, as `restore` permits.
         require_successor(latest_left(store), snapshot, store.root)
+        require_same_version(store, snapshot)
     for file in newer:
         if not passed and first is not None:
             file = file._replace(content=first)

@@ -1,0 +1,70 @@
+"""Whether the log in a table's place still has a version as it was read there before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import pyarrow as pa
+
+from txlog.base.columns import flat
+from txlog.base.errors import CommitConflictError, TxlogError
+from txlog.reconcile.files import file_keys
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+
+
+def require_same_version(store: Store, read: Snapshot, found: Snapshot | None = None) -> None:
+    """Raise if the log has another version in place of one that was read from it.
+
+    An older copy of the log may have taken its place, and others may have committed to the copy: a
+    version of the same table has the same number then, and other files. A version that cannot be
+    loaded again is not compared, as after a clean-up.
+
+    Parameters
+    ----------
+    found
+        The version as the log has it now. Default: it is loaded.
+
+    Raises
+    ------
+    CommitConflictError
+        The live files, columns, properties, protocol or domains of the two differ.
+    """
+    try:
+        found = found or load_snapshot(store, version=read.version)
+        is_same = _facts(found) == _facts(read) and _files(store, found).equals(_files(store, read))
+    except TxlogError:
+        return
+    if not is_same:
+        raise CommitConflictError(
+            version=read.version,
+            rule="CON-2",
+            path=store.root,
+            reason=f"version {read.version} of the log is another one than was read from it before:"
+            " an older copy replaced the log, and others have committed to the copy",
+            remedy="Open it again with txlog.Table, and run the operation again",
+        )
+
+
+def _facts(snapshot: Snapshot) -> Hashable:
+    """Return what determines the reading of a version, and is the same in commit and checkpoint."""
+    metadata, protocol = snapshot.metadata, snapshot.protocol
+    domains = snapshot.controls.domains.values()
+    return (
+        metadata.id,
+        metadata.schema_string,
+        tuple(metadata.partition_columns),
+        frozenset(metadata.configuration.items()),
+        (protocol.min_reader_version, protocol.min_writer_version),
+        frozenset(protocol.reader_features or ()),
+        frozenset(protocol.writer_features or ()),
+        frozenset((one.domain, one.configuration) for one in domains if not one.removed),
+    )
+
+
+def _files(store: Store, snapshot: Snapshot) -> pa.Array:
+    """Return the sorted keys of the live files of a version."""
+    live = load_files(store, snapshot, explains=False, checks=False).live
+    return flat(file_keys(live)).sort()
