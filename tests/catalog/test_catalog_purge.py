@@ -1,6 +1,7 @@
 """What a catalog forgets, and what it shows until then."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import txlog
 from tests.catalog.conftest import SCHEMA, Make, content, rows
 from tests.catalog.test_repair import Unpublished
 from txlog import Catalog
-from txlog.base.errors import InvalidInputError, LogCorruptError, NotFoundError
+from txlog.base.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+)
+from txlog.store.catalog_database import CatalogDatabase, TableRow
 from txlog.store.local.local import LocalStore
 
 
@@ -221,3 +228,61 @@ def test_a_follower_names_a_table_that_was_purged(catalog: Catalog, make: Make) 
         with pytest.raises(NotFoundError, match="purged"):
             one.table("a")
     assert not Path(table.uri, "_delta_log", f"{0:020d}.json").exists()
+
+
+@pytest.mark.parametrize("other", ["purge", "drop", "rename", "take"])
+@pytest.mark.spec("CAT-2")
+def test_a_table_that_another_process_changed_meanwhile_gets_no_name(
+    catalog: Catalog, make: Make, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make("a", (1, 1))
+    if other == "purge":
+        catalog.drop("a")
+    acts: dict[str, Callable[[], object]] = {
+        "purge": lambda: catalog._database.claim(
+            table.snapshot.metadata.id, catalog._database.tables(dropped=True)[0].dropped_ms or 0
+        ),
+        "drop": lambda: catalog.drop("a"),
+        "rename": lambda: catalog.rename("a", "c"),
+        "take": lambda: make("b", (2, 2)),
+    }
+    right = CatalogDatabase.give_name
+
+    def give_name(database: CatalogDatabase, row: TableRow, name: str) -> bool:
+        monkeypatch.setattr(CatalogDatabase, "give_name", right)
+        acts[other]()
+        return right(database, row, name)
+
+    monkeypatch.setattr(CatalogDatabase, "give_name", give_name)
+
+    if other == "purge":
+        with pytest.raises(NotFoundError, match="no dropped table"):
+            catalog.undrop("a")
+        catalog.purge(0, dry_run=False)
+        assert catalog._database.all_tables() == []
+        return
+    kind = AlreadyExistsError if other == "take" else NotFoundError
+    with pytest.raises(kind, match=r"a table 'b'|no table 'a'"):
+        catalog.rename("a", "b")
+
+    names = {"drop": [], "rename": ["c"], "take": ["a", "b"]}[other]
+    assert catalog.tables()["name"].to_pylist() == names
+
+
+@pytest.mark.spec("CAT-2")
+def test_a_slow_purge_leaves_a_table_that_was_made_after_another_purge(
+    catalog: Catalog, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = make("a", (1, 1)).snapshot.metadata.id
+    catalog.drop("a")
+    right = LocalStore.delete
+
+    def delete(store: LocalStore, paths: list[str]) -> None:
+        monkeypatch.setattr(LocalStore, "delete", right)
+        assert catalog.purge(0, dry_run=False) == [table_id]  # The first one claimed its name.
+        make("a", (2, 2))
+        right(store, paths)
+
+    monkeypatch.setattr(LocalStore, "delete", delete)
+    catalog.purge(0, dry_run=False)
+    assert content(catalog.table("a")) == [(2, 2)]

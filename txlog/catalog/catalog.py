@@ -322,13 +322,16 @@ class Catalog:
         ------
         AlreadyExistsError
             Another table has the new name.
+        NotFoundError
+            There is no table of this name, or another process renamed or dropped it meanwhile.
         """
         row = self._row(name)
         require_name(new_name)
         other = self._database.table(new_name)
         if other is not None and other.table_id != row.table_id:
             raise _exists(new_name)
-        self._database.change(row.table_id, name=new_name)
+        if not self._named(row, new_name):
+            raise self._not_there(name)
 
     def drop(self, name: str) -> None:
         """Drop a table: its name is free, and managed tables take no commits any more.
@@ -356,15 +359,15 @@ class Catalog:
         folded = require_name(name).casefold()
         rows = self._database.tables(dropped=True)
         rows = [row for row in rows if row.name.casefold() == folded]
-        if not rows:
+        row = max(rows, key=lambda row: row.dropped_ms or 0, default=None)
+        if row is not None:
+            self._require_free(new_name or name)
+        if row is None or not self._named(row, new_name or name):
             raise NotFoundError(
                 path=name,
                 reason=f"{self!r} has no dropped table {name!r}",
                 remedy="Choose a name from the catalog's dropped tables",
             )
-        row = max(rows, key=lambda row: row.dropped_ms or 0)
-        self._require_free(new_name or name)
-        self._database.change(row.table_id, name=new_name or name, dropped_ms=None)
         if is_rehearsing():
             return self._open_dropped(row, None)
         return self.table(new_name or name)
@@ -391,7 +394,8 @@ class Catalog:
 
         Returns
         -------
-        The names of the tables. With `dry_run`, nothing is done.
+        The names of the tables; of a table whose purge ended half-way, its id. With `dry_run`,
+        nothing is done.
 
         Raises
         ------
@@ -404,7 +408,7 @@ class Catalog:
         # Drops have the times of the database.
         before = max(REAL.now_ms(), self._database.last_moment().at_ms) - retention_ms
         rows = [r for r in self._database.tables(dropped=True) if (r.dropped_ms or 0) <= before]
-        names = [row.name for row in rows]
+        names = [row.name.strip() for row in rows]  # Of one that is claimed, its id.
         if dry_run or is_rehearsing():
             return names
         failed: list[TxlogError] = []
@@ -431,7 +435,8 @@ class Catalog:
             # The log is deleted last: if the process ends before, it says whose the rest is.
             store = open_store(row.location, self._options)
             store.delete([path for path in files if not _is_of_log(path)])
-            store.delete([path for path in files if _is_of_log(path)])
+            if _is_free_of_others(store, row.table_id):
+                store.delete([path for path in files if _is_of_log(path)])
         self._database.forget(row.table_id)
 
     def _note_published(self) -> None:
@@ -769,12 +774,22 @@ class Catalog:
     def _row(self, name: str) -> TableRow:
         row = self._database.table(require_name(name))
         if row is None:
-            raise NotFoundError(
-                path=name,
-                reason=f"{self!r} has no table {name!r}",
-                remedy="Choose a name from the catalog's tables",
-            )
+            raise self._not_there(name)
         return row
+
+    def _not_there(self, name: str) -> NotFoundError:
+        return NotFoundError(
+            path=name,
+            reason=f"{self!r} has no table {name!r}",
+            remedy="Choose a name from the catalog's tables",
+        )
+
+    def _named(self, row: TableRow, name: str) -> bool:
+        """Give a table a name; false if another process has changed its row since it was read."""
+        try:
+            return self._database.give_name(row, name)
+        except AlreadyExistsError:  # Another process took the name meanwhile.
+            raise _exists(name) from None
 
     def _options_of(self, row: TableRow) -> dict[str, Any]:
         if row.managed is None:
@@ -991,6 +1006,18 @@ def _overlap(one: str, other: str) -> bool:
     """Return whether two places are the same, or one is inside the other. Pure."""
     a, b = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
     return a.startswith(b) or b.startswith(a)
+
+
+def _is_free_of_others(store: Store, table_id: str) -> bool:
+    """Return whether no other table is in the folder of one that is purged.
+
+    Another purge may have finished meanwhile, and then a new table may be there. The names of its
+    commits are those of the old one's.
+    """
+    try:
+        return load_snapshot(PublishedStore(store)).metadata.id == table_id
+    except (NotFoundError, LogCorruptError):  # A purge ended while it deleted the log.
+        return True
 
 
 def _is_of_log(path: str) -> bool:

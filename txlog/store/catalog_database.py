@@ -308,28 +308,29 @@ class CatalogDatabase:
             values = {**table._asdict(), "folded": _folded(table.name)}
             run(self._database.tables.insert().values(**values))
 
-    def change(self, table_id: str, **changes: Any) -> bool:
-        """Change columns of a table's row; return whether there is such a table.
+    def give_name(self, table: TableRow, name: str) -> bool:
+        """Give a table another name; one that was dropped is brought back.
+
+        Returns
+        -------
+        False if another process renamed, dropped, brought back or claimed it since it was read.
+        Then nothing was changed.
 
         Raises
         ------
         AlreadyExistsError
-            Another table has the new name.
+            Another table has the name.
         """
         rows = self._database.tables
-        if "name" in changes:
-            changes["folded"] = _folded(changes["name"])
-        is_it = rows.c.table_id == table_id
-        if "name" in changes and "dropped_ms" not in changes:
-            is_it &= rows.c.dropped_ms.is_(None)  # A dropped table must not take a name.
+        is_it = (rows.c.table_id == table.table_id) & (rows.c.name == table.name)
+        is_it &= rows.c.dropped_ms == table.dropped_ms  # Of None, SQLAlchemy makes IS NULL.
+        changes = {"name": name, "folded": _folded(name), "dropped_ms": None}
         with self._changing() as run:
-            if "name" in changes:
-                _, at_ms = self._tick(run)
-                before = run(rows.select().where(is_it)).first()
-                if before is not None:
-                    self._note_former(run, _table_row(before), changes["name"], at_ms)
-            result = run(rows.update().where(is_it).values(**changes))
-            return bool(result.rowcount == 1)
+            _, at_ms = self._tick(run)
+            if run(rows.update().where(is_it).values(**changes)).rowcount != 1:
+                return False
+            self._note_former(run, table, name, at_ms)
+            return True
 
     def drop(self, table_id: str) -> None:
         """Drop a table, at the next time of the catalog; one that was dropped stays as it is.
