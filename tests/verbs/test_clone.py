@@ -18,6 +18,7 @@ from tests.verbs.test_vacuum import FORMS, SCHEMA, content, rows
 from txlog.base.effects import Effects
 from txlog.base.errors import (
     AlreadyExistsError,
+    DataFileError,
     InvalidInputError,
     NotFoundError,
     TxlogError,
@@ -132,13 +133,16 @@ def test_vacuums_heed_registered_clones(tmp_path: Path) -> None:
     assert content(txlog.Table(told.uri, version=0)) == expected
     with pytest.raises(TxlogError):
         txlog.Table(untold.uri).to_arrow()
-    assert list(source.maintenance.clones().values()) == [told.uri]
+    assert sorted(source.maintenance.clones().values()) == [far.uri, told.uri]
     shutil.rmtree(tmp_path / "told")
     with pytest.raises(NotFoundError, match="forget_clone"):
         source.vacuum()
     with pytest.raises(NotFoundError, match="Choose from"):
         source.maintenance.forget_clone("other")
     source.maintenance.forget_clone(os.path.relpath(told.uri))
+    source.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert content(txlog.Table(far.uri)) == expected  # It is registered here, too (MNT-16).
+    source.maintenance.forget_clone(far.uri)
     source.vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(TxlogError):
         txlog.Table(far.uri).to_arrow()
@@ -487,6 +491,7 @@ def test_a_slow_clone_is_registered_again(tmp_path: Path) -> None:
         '[{"id": 1}]',
         '"x"',
         '[{"id": "a", "version": 1, "startedTime": 1, "txn": [1, 2]}]',
+        '[{"id": "a", "version": 1, "startedTime": 1, "of": 1}]',
     ],
 )
 def test_a_registration_that_cannot_be_read_deletes_nothing(tmp_path: Path, text: str) -> None:
@@ -502,6 +507,122 @@ def test_a_registration_that_cannot_be_read_deletes_nothing(tmp_path: Path, text
     path.write_text(json.dumps(commit))
     with pytest.raises(txlog.LogCorruptError, match="attempts"):
         clean(txlog.Table(source.uri))
+
+
+@pytest.mark.spec("MNT-16")
+@pytest.mark.parametrize("between", ["not registered", "deleted", "replaced"])
+def test_a_clone_of_a_clone_outlives_the_clone_between(tmp_path: Path, between: str) -> None:
+    oldest = source_of(tmp_path / "a b", {"delta.enableDeletionVectors": "true"}, ("g",))
+    first = oldest.clone(tmp_path / "b", shallow=True)
+    first.append(rows(9000))
+    middle = first.clone(tmp_path / "c", shallow=True, register=between != "not registered")
+    last = middle.clone(tmp_path / "d", shallow=True, register=True)
+    expected = content(last)
+    for table in (oldest, first, middle):
+        assert table.refresh().maintenance.clones()[last.metadata.id] == last.uri
+    if between != "not registered":
+        shutil.rmtree(middle.uri)
+        if between == "replaced":
+            txlog.write(middle.uri, rows(7))
+    for table in (oldest, first):
+        if between == "deleted":
+            table.maintenance.forget_clone(middle.uri)
+        table.overwrite(rows(9))
+        make_old(Path(table.uri))
+        clean(table)
+        assert content(txlog.Table(last.uri)) == expected
+        table.maintenance.forget_clone(last.uri)
+    clean(oldest)
+    with pytest.raises(TxlogError):
+        txlog.Table(last.uri).to_arrow()
+
+
+@pytest.mark.spec("MNT-16")
+def test_a_clone_over_the_table_whose_files_it_names(tmp_path: Path) -> None:
+    first = overwritten(tmp_path / "a")
+    middle = first.clone(tmp_path / "b", shallow=True, register=True)
+    with pytest.raises(InvalidInputError, match="inside the folder"):
+        middle.clone(tmp_path / "a" / "c", shallow=True, register=True)
+    again = middle.clone(first.uri, shallow=True, register=True, replace=True)
+    assert again.to_arrow().num_rows == 1
+    assert list(again.maintenance.clones().values()) == [middle.uri]
+
+
+@pytest.mark.spec("MNT-16")
+@pytest.mark.parametrize("hours", [23, 25])
+def test_files_are_kept_while_a_clone_of_a_clone_is_made(tmp_path: Path, hours: int) -> None:
+    first = txlog.write(tmp_path / "a", rows(1, 2))
+    middle = first.clone(tmp_path / "b", shallow=True)
+    first.overwrite(rows(3))
+    make_old(tmp_path / "a")
+    files = set((tmp_path / "a").glob("*.parquet"))
+
+    class Death(BaseException):
+        pass
+
+    def dies() -> None:
+        clean(txlog.Table(first.uri))
+        raise Death
+
+    with pytest.raises(Death):
+        clone(
+            middle._context, middle.snapshot,
+            at_commit(tmp_path / "c", 1, dies), CloneOptions(True, register=True),
+        )  # fmt: skip
+    clean(later(first, hours))
+    assert (set((tmp_path / "a").glob("*.parquet")) == files) == (hours == 23)
+    if hours == 23:
+        made = middle.refresh().clone(tmp_path / "c", shallow=True, register=True)
+        clean(later(first, 25))
+        assert made.to_arrow().num_rows == 2
+        assert first.refresh().maintenance.clones() == {made.metadata.id: made.uri}
+        return
+    with pytest.raises(DataFileError, match="missing") as caught:
+        middle.refresh().clone(tmp_path / "d", shallow=True, register=True)
+    assert "to be registered there" in str(caught.value.__notes__)
+    assert not (tmp_path / "d").exists()
+    assert [one.uri for one in clones_of(first.refresh().snapshot)] == [str(tmp_path / "c")]
+
+
+@pytest.mark.spec("MNT-16")
+def test_a_lost_source_blocks_nobody_for_ever(tmp_path: Path) -> None:
+    first = txlog.write(tmp_path / "a", rows(1, 2))
+    middle = first.clone(tmp_path / "b", shallow=True)
+
+    class Death(BaseException):
+        pass
+
+    def dies() -> None:
+        raise Death
+
+    with pytest.raises(Death):
+        clone(
+            middle._context, middle.snapshot,
+            at_commit(tmp_path / "c", 1, dies), CloneOptions(True, register=True),
+        )  # fmt: skip
+    shutil.rmtree(middle.uri)
+    (left,) = clones_of(first.refresh().snapshot)
+    with pytest.raises(NotFoundError, match="forget_clone") as caught:
+        clean(first)
+    assert left.id in str(caught.value)
+    clean(later(first, 25))
+    first.refresh().maintenance.forget_clone(left.id)
+    clean(first)
+
+
+@pytest.mark.spec("MNT-16")
+def test_a_retried_clone_of_a_clone_is_registered_everywhere(tmp_path: Path) -> None:
+    first = txlog.write(tmp_path / "a", rows(1, 2))
+    middle = first.clone(tmp_path / "b", shallow=True)
+    made = middle.clone(tmp_path / "c", shallow=True, txn=("copy", 1))
+    middle.overwrite(rows(3))  # The clone names files that its source does not name any more.
+    middle.clone(tmp_path / "c", shallow=True, register=True, txn=("copy", 1))
+    for table in (first, middle):
+        assert table.refresh().maintenance.clones() == {made.metadata.id: made.uri}
+    first.overwrite(rows(4))
+    make_old(tmp_path / "a")
+    clean(first)
+    assert made.to_arrow().num_rows == 2
 
 
 def test_the_log_has_no_password_of_a_uri(tmp_path: Path) -> None:
@@ -530,6 +651,7 @@ def test_a_lost_clone_may_have_clones_that_need_the_files(tmp_path: Path) -> Non
     last = between.clone(tmp_path / "c", shallow=True, register=True)
     source.refresh().overwrite(pa.table({"x": [2]}))
     shutil.rmtree(between.uri)
+    source.refresh().maintenance.forget_clone(last.uri)  # As if an earlier release had made it.
     with pytest.raises(NotFoundError, match="make deep clones of them first"):
         clean(source)
     kept = last.clone(tmp_path / "d", shallow=False)

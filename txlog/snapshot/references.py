@@ -70,6 +70,8 @@ class CloneAttempt:
     started_ms: int  # Milliseconds since the epoch.
     txn: tuple[str, int] | None = None  # The application's version of the clone's commit.
     is_new: bool = False  # Whether there was no table in the clone's place.
+    # The table that is cloned, and whose version it is, if that names files of this one.
+    of: str | None = None
 
     def is_young(self, now_ms: int) -> bool:
         """Return whether the process that makes the clone may still commit it."""
@@ -79,6 +81,8 @@ class CloneAttempt:
         """Return the attempt as it is in the domain of its clone."""
         facts = {"id": self.id, "version": self.version, "startedTime": self.started_ms}
         more: dict[str, Any] = {"isNew": True} if self.is_new else {}
+        if self.of is not None:
+            more["of"] = self.of
         return {**facts, **more} if self.txn is None else {**facts, **more, "txn": list(self.txn)}
 
 
@@ -107,17 +111,21 @@ class RegisteredClone:
 
     def held(self, now_ms: int) -> Iterable[Held]:
         """Yield the versions that the young attempts to make the clone need."""
+        remedy = self.remedy
+        for attempt in self.attempts:
+            if attempt.of is None and attempt.is_young(now_ms):
+                yield Held(attempt.version, f"the clone {self.uri}, which is being made,", remedy)
+
+    @property
+    def remedy(self) -> str:
+        """What to do so that the attempts do not count any more."""
         if self.is_made:  # To forget it would also give up the files that it has.
             hours = ATTEMPT_HOLDS_MS // 3_600_000
-            remedy = f"wait until the attempt to make it again is {hours} hours old"
-        else:  # By its id: another clone may be made in its place.
-            remedy = (
-                f"call Table.maintenance.forget_clone({self.id!r}) if nobody is making this clone "
-                "now"
-            )
-        for attempt in self.attempts:
-            if attempt.is_young(now_ms):
-                yield Held(attempt.version, f"the clone {self.uri}, which is being made,", remedy)
+            return f"wait until the attempt to make it again is {hours} hours old"
+        # By its id: another clone may be made in its place.
+        return (
+            f"call Table.maintenance.forget_clone({self.id!r}) if nobody is making this clone now"
+        )
 
 
 def _text(facts: dict[str, Any]) -> str:
@@ -162,12 +170,13 @@ def clones_of(snapshot: Snapshot) -> list[RegisteredClone]:
 def _attempt(snapshot: Snapshot, domain: DomainMetadata, one: Any) -> CloneAttempt:
     facts = one if isinstance(one, dict) else {}
     text, version, started_ms = (facts.get(name) for name in ("id", "version", "startedTime"))
-    txn = facts.get("txn")
+    txn, of = facts.get("txn"), facts.get("of")
     known = txn is None or (isinstance(txn, list) and [type(value) for value in txn] == [str, int])
+    known = known and (of is None or type(of) is str)
     if not (type(text) is str and type(version) is type(started_ms) is int and known):
         raise _not_contained(snapshot, domain, "attempts")
     pair = None if txn is None else (txn[0], txn[1])
-    return CloneAttempt(text, version, started_ms, pair, facts.get("isNew") is True)
+    return CloneAttempt(text, version, started_ms, pair, facts.get("isNew") is True, of)
 
 
 def held_versions(snapshot: Snapshot, now_ms: int) -> list[Held]:

@@ -130,8 +130,9 @@ class TableMaintenance(Namespace):
     ) -> Outcome:
         """Allow vacuum to delete files that only this clone needs. The clone may break then.
 
-        So may clones of this clone: they are registered in it, and not in this table. Make deep
-        clones of them first.
+        So may clones of this clone that are not registered here: an earlier release registered
+        them in it alone. Make deep clones of them first. A clone of a clone is registered in each
+        table whose files it names: forget it in all of them.
 
         `target` is the clone's folder or URI as given to `Table.clone`, or its table's id.
 

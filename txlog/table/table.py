@@ -385,7 +385,8 @@ class Table(Handle, RowVerbs):
         register
             Record a shallow clone in this table, so that `vacuum` keeps the files of the clone:
             in a commit before the clone is made, and in another one after that. The first one adds
-            the writer feature `domainMetadata` to this table.
+            the writer feature `domainMetadata` to this table. If this table is a shallow clone
+            itself, the tables whose files it names record the new one, too.
         storage_options
             Options of the target's store. Default: those of this table.
 
@@ -399,7 +400,7 @@ class Table(Handle, RowVerbs):
             A file cannot be copied, or files of an older version no longer exist. Nothing was
             committed, and no copy remains.
         CommitConflictError
-            With `register`: a vacuum may be deleting files of the version. Nothing was committed.
+            With `register`: a vacuum may be deleting files of the version. No clone was made.
         UnsupportedFeatureError
             The table has features that txlog cannot write.
         """

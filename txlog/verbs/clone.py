@@ -10,13 +10,14 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
+from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.arrow import pc
@@ -68,6 +69,7 @@ from txlog.protocol.properties import (
     carried,
     compatibilities,
 )
+from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import refresh
@@ -79,12 +81,14 @@ from txlog.snapshot.references import (
 )
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, are_equal, copy_file
-from txlog.store.open import locate, require_allowed, uri_of
-from txlog.store.places import is_within, without_links
+from txlog.store.branches import without_branch
+from txlog.store.open import locate, open_store, require_allowed, uri_of
+from txlog.store.places import is_within, names_below, same_place, without_links
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.properties import Asked, require_kept_form
 from txlog.verbs.references import FinishClone, RegisterClone, require_whole_version
 from txlog.verbs.settle import settle
+from txlog.verbs.vacuum import referenced
 
 
 @dataclass(frozen=True)
@@ -152,8 +156,14 @@ def clone(
     if options.register:
         require_table_writable(latest, removes_rows=False)
     place = without_links(target.store.root)
-    registration = _Registration(source, latest, snapshot.version, place, txn)
     before = existing(target.store)
+    made = (
+        before if before is not None and (is_recorded(before, txn) or not options.replace) else None
+    )
+    registration = _Registrations(
+        _Registration(source, latest, snapshot.version, place, txn),
+        _others(source, snapshot, target, made, txn) if options.register else (),
+    )
     if before is not None and is_recorded(before, txn):
         if options.register:
             registration.complete(before.metadata.id)
@@ -181,6 +191,50 @@ _RENEWED_MS = ATTEMPT_HOLDS_MS // 24  # Far below it, because clocks differ.
 _TRIES = 5  # So often other writers may change the same registration meanwhile.
 
 
+@dataclass(frozen=True)
+class _Registrations:
+    """The records of a clone in its source, and in the other tables whose files it names.
+
+    So the clone does not depend on its source: that may be deleted, and another table may be made
+    in its place (MNT-16).
+    """
+
+    source: _Registration
+    others: Sequence[_Registration] = ()
+
+    def table_id(self) -> str:
+        return self.source.table_id()
+
+    def begin(self, table_id: str, *, is_new: bool) -> None:
+        # First the source, which then keeps the version for the others.
+        self.source.begin(table_id, is_new=is_new)
+        for one in self.others:
+            try:
+                one.begin(table_id, is_new=is_new)
+            except TxlogError as error:
+                error.add_note(
+                    f"The clone names files of the table {one.source.store.root}, too, so it is "
+                    "to be registered there. If that is not possible, make a deep clone"
+                )
+                raise
+
+    def complete(self, table_id: str) -> None:
+        for one in (self.source, *self.others):
+            one.complete(table_id)
+
+    def settle(self, table_id: str | None) -> None:
+        for one in (self.source, *self.others):
+            one.settle(table_id)
+
+    def finish(self, done: Done) -> None:
+        for one in (self.source, *self.others):
+            one.finish(done)
+
+    def give_up(self, error: TxlogError) -> None:
+        for one in (self.source, *self.others):
+            one.give_up(error)
+
+
 @dataclass
 class _Registration:
     """The record in the source that a clone is being made, and then that it is made.
@@ -195,6 +249,7 @@ class _Registration:
     version: int  # The version that is cloned.
     uri: str
     txn: AppVersion | None
+    named_by: tuple[Store, Snapshot] | None = None  # The version, if it is of another table.
     _attempts: set[str] = field(default_factory=set)
     _ids: set[str] = field(default_factory=set)  # The table ids under which it is registered.
     _until_ms: int = 0
@@ -214,11 +269,12 @@ class _Registration:
         if table_id in self._ids and now_ms < self._until_ms:
             return
         txn = None if self.txn is None else (self.txn[0], self.txn[1])
-        attempt = CloneAttempt(effects.uuid(), self.version, now_ms, txn, is_new)
+        of = None if self.named_by is None else without_links(self.named_by[0].root)
+        attempt = CloneAttempt(effects.uuid(), self.version, now_ms, txn, is_new, of)
         registered = RegisteredClone(table_id, self.uri, is_made=False)
         self._attempts.add(attempt.id)  # First, because the outcome may be unknown.
         self._ids.add(table_id)
-        self._execute(lambda: RegisterClone(registered, attempt))
+        self._execute(lambda: RegisterClone(registered, attempt, self.named_by))
         self._until_ms = now_ms + _RENEWED_MS
 
     def complete(self, table_id: str) -> None:
@@ -283,6 +339,73 @@ class _Registration:
         settle(self.source, done)
 
 
+def _others(
+    source: Context,
+    snapshot: Snapshot,
+    target: Context,
+    made: Snapshot | None,
+    txn: AppVersion | None,
+) -> list[_Registration]:
+    """Return the registrations of a clone in other tables than its source and itself.
+
+    `made` is the clone if it exists, and is only to be registered.
+    """
+    store, version = (source.store, snapshot) if made is None else (target.store, made)
+    found = other_tables(store, load_files(store, version).live)
+    registrations = []
+    for there, latest in found:
+        if any(same_place(there.root, known.store.root) for known in (source, target)):
+            continue
+        _require_apart(there, target.store)
+        one = _Registration(
+            replace(source, store=there),
+            latest,
+            snapshot.version,
+            without_links(target.store.root),
+            txn,
+            (source.store, snapshot),
+        )
+        registrations.append(one)
+    return registrations
+
+
+def other_tables(store: Store, live: pa.Table) -> list[tuple[Store, Snapshot]]:
+    """Return the other tables whose files a version names, at their latest versions.
+
+    Each is found by its log, in a folder around the file. A file around which no table is belongs
+    to none, so no vacuum deletes it.
+
+    Parameters
+    ----------
+    live
+        The live files of the version.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A file is in another kind of store, which is not allowed.
+    """
+    keys = names_below(store.root, pc.unique(referenced(FileState(live, empty_rows()), 0)))
+    far = keys.filter(pc.match_substring_regex(keys, r"^(/|\w+:)"))
+    folders = pc.unique(pc.replace_substring_regex(far, "/[^/]*$", "")).to_pylist()
+    found: list[tuple[Store, Snapshot]] = []
+    free: set[str] = set()  # Folders that are none of a table.
+    for folder in sorted(folders):
+        options = without_branch(locate(store, f"{folder}/file")[0].options)
+        place = folder
+        while place not in free and not place.endswith((":", ":/")) and place:
+            if any(is_within(one.root, place) for one, _ in found):
+                break
+            there = open_store(place, options)
+            latest = existing(there)
+            if latest is not None:
+                found.append((there, latest))
+                break
+            free.add(place)
+            place = place.rpartition("/")[0]
+    return found
+
+
 def _require_apart(source: Store, target: Store) -> None:
     """Raise if a table would be inside the other's folder, whose vacuum would delete files."""
     if is_within(source.root, target.root) or is_within(target.root, source.root):
@@ -305,7 +428,7 @@ class _Clone(Operation):
         source: Context,
         snapshot: Snapshot,
         options: CloneOptions,
-        registration: _Registration | None = None,
+        registration: _Registrations | None = None,
     ) -> None:
         self._source = source
         self._snapshot = snapshot

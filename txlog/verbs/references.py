@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.table import DomainMetadata
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
 from txlog.base.errors import (
     AlreadyExistsError,
     InvalidTypeError,
@@ -21,6 +23,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
+from txlog.log.paths import canonical_keys
 from txlog.protocol.access import upgraded
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
@@ -37,9 +40,10 @@ from txlog.snapshot.references import (
     require_pin_name,
 )
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
 from txlog.store.branches import require_main, without_branch
 from txlog.store.open import open_store
-from txlog.store.places import same_place
+from txlog.store.places import names_below, same_place
 from txlog.verbs.restore import files_without, require_no_vacuum, require_there
 
 
@@ -147,9 +151,16 @@ class RegisterClone(Operation):
 
     name = "REGISTER CLONE"
 
-    def __init__(self, clone: RegisteredClone, attempt: CloneAttempt | None = None) -> None:
+    def __init__(
+        self,
+        clone: RegisteredClone,
+        attempt: CloneAttempt | None = None,
+        named_by: tuple[Store, Snapshot] | None = None,
+    ) -> None:
+        """Take the clone; `named_by` is the version that is cloned if it is of another table."""
         self._clone = clone
         self._attempt = attempt
+        self._named_by = named_by
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the domain of the clone.
@@ -163,7 +174,9 @@ class RegisterClone(Operation):
         """
         require_no_vacuum(self.context, base)
         clone, attempt = self._clone, self._attempt
-        if attempt is not None:
+        if attempt is not None and self._named_by is not None:
+            _require_named(self.context, base, *self._named_by)
+        elif attempt is not None:
             require_whole_version(
                 self.context, base, attempt.version, "Nothing was committed; clone a later version"
             )
@@ -180,6 +193,26 @@ class RegisterClone(Operation):
             return None
         intent = _intent(self.context, base, self.name, clone.to_domain(), {"target": clone.uri})
         return replace(intent, revives=True)
+
+
+def _require_named(context: Context, base: Snapshot, store: Store, named_by: Snapshot) -> None:
+    """Raise unless the files of a table exist that a version of another one names.
+
+    Those of the table's latest version are not checked.
+    """
+    named = load_files(store, named_by).live
+    now = load_files(context.store, base).live
+    names, kept = (
+        names_below(base.root, flat(canonical_keys(rows["path"])).cast(pa.string()))
+        for rows in (named, now)
+    )
+    # The file of a vector may be gone although the table still has the data file.
+    is_kept = pc.and_(pc.is_in(names, value_set=kept), pc.is_null(flat(named["dv_id"])))
+    gone = named.filter(pc.invert(is_kept))
+    there = replace(context, store=store)
+    require_there(
+        there, adds_of(gone), named_by.version, "Nothing was committed; clone a later version"
+    )
 
 
 class FinishClone(Operation):

@@ -426,6 +426,7 @@ def needed_elsewhere(
                 error.remedy = f"Nothing was deleted; {held.remedy}"
                 raise
             # Another writer has changed the pin or the clone, and its version was cleaned up.
+    _each_of_attempts(context, snapshot, now_ms, take)
     for clone in clones_of(snapshot):
         with _remedy(
             "Nothing was deleted; if the clone no longer exists, call "
@@ -447,6 +448,31 @@ def needed_elsewhere(
             there = replace(context, store=theirs, engine=_reaching(context, theirs))
             each_referenced(theirs, latest, oldest_ms, theirs_too, there.engine)
             needed_elsewhere(there, latest, kept, oldest_ms, theirs_too, visited)
+
+
+def _each_of_attempts(context: Context, snapshot: Snapshot, now_ms: int, take: Take) -> None:
+    """Give `take` the keys of versions of other tables of which clones are being made (MNT-15).
+
+    Raises
+    ------
+    NotFoundError, LogCorruptError
+        Such a version cannot be read.
+    """
+    store = context.store
+    for clone in clones_of(snapshot):
+        for attempt in clone.attempts:
+            if attempt.of is None or not attempt.is_young(now_ms):
+                continue
+            try:
+                there = open_store(attempt.of, without_branch(store.options))
+                version = load_snapshot(there, version=attempt.version)
+                keys = partial(_take_of_clone, take, version.root)
+                each_referenced(there, version, None, keys, _reaching(context, there))
+            except (NotFoundError, LogCorruptError) as error:
+                if clone in clones_of(refresh(store, snapshot)):
+                    error.remedy = f"Nothing was deleted; {clone.remedy}"
+                    raise
+                # The attempt has ended, and its version was cleaned up.
 
 
 def _taken_together(context: Context, together: Together, take: Take) -> bool:
