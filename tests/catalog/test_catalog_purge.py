@@ -286,3 +286,34 @@ def test_a_slow_purge_leaves_a_table_that_was_made_after_another_purge(
     monkeypatch.setattr(LocalStore, "delete", delete)
     catalog.purge(0, dry_run=False)
     assert content(catalog.table("a")) == [(2, 2)]
+
+
+@pytest.mark.spec("CAT-2")
+def test_a_purge_leaves_files_that_were_there_before_the_table(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("precious")
+    catalog.create_table("a", SCHEMA, location=tmp_path / "mine")
+    catalog.create_table("b", SCHEMA, location=tmp_path / "new")
+    for name in ("a", "b"):
+        catalog.drop(name)
+    assert sorted(catalog.purge(0, dry_run=False)) == ["a", "b"]
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "precious"
+    assert [one for one in (tmp_path / "new").rglob("*") if one.is_file()] == []
+
+
+@pytest.mark.spec("CAT-1")
+def test_no_table_is_around_the_database_of_its_catalog(tmp_path: Path) -> None:
+    place = tmp_path / "x"
+    table = txlog.write(place, rows((1, 1)))
+    catalog = Catalog(place / "lake.db", tmp_path / "lake")
+    (tmp_path / "link").symlink_to(place)
+    for around in (place, tmp_path, tmp_path / "link"):
+        with pytest.raises(InvalidInputError, match="close the catalog, and move its database"):
+            catalog.create_table("a", SCHEMA, location=around)
+    with pytest.raises(InvalidInputError, match=r"argument=.uri"):
+        catalog.register("a", table.uri)
+    (place / "lake.db").rename(tmp_path / "lake.db")
+    moved = Catalog(tmp_path / "lake.db")
+    assert content(moved.register("a", table.uri)) == [(1, 1)]

@@ -54,6 +54,7 @@ from txlog.store.catalog_database import (
 )
 from txlog.store.managed import ManagedStore, PublishedStore, ReleasedStore
 from txlog.store.open import open_store
+from txlog.store.places import is_within
 from txlog.table.seam import context_of, open_table, table_at
 from txlog.table.table import Table
 from txlog.verbs.managed import LetOut, TakeIn, catalog_of, managed_kind
@@ -270,7 +271,9 @@ class Catalog:
         self._require_free(name)
         _require_managed(managed)
         place = os.fspath(location) if location is not None else self._place_of(name)
-        self._require_apart(open_store(place, self._options).root)
+        store = open_store(place, self._options)
+        self._require_apart(store.root)
+        is_own = next(iter(store.list_tree("")), None) is None  # Else a purge would delete more.
         table = Table.create(
             place,
             schema,
@@ -285,7 +288,7 @@ class Catalog:
             storage_options=self._options,
         )
         try:
-            return self._take(name, table, managed, is_own=True)
+            return self._take(name, table, managed, is_own=is_own)
         except AlreadyExistsError:  # Another process took the name meanwhile, or the place.
             made = table.snapshot.metadata.id
             with suppress(TxlogError):
@@ -381,8 +384,9 @@ class Catalog:
     ) -> list[str]:
         """Forget what is old: dropped tables, with the files of their folders, and the history.
 
-        Files stay if the catalog did not make the folder, or if another table is there, another
-        catalog manages the table, or a clone that is registered needs them.
+        Files stay if the catalog did not make the table, if there were other files in the folder
+        before, or if another table is there, another catalog manages the table, or a clone that is
+        registered needs them.
 
         Parameters
         ----------
@@ -927,7 +931,18 @@ class Catalog:
         ------
         AlreadyExistsError
             It is. A vacuum or a purge of one would delete files of the other.
+        InvalidInputError
+            The file of the catalog's database is inside the place: a vacuum would delete it.
         """
+        path = path_of(self._database.url)
+        if path is not None and is_within(location, str(Path(path).parent)):
+            raise InvalidInputError(
+                argument="uri" if table_id else "location",
+                reason=f"the catalog's database {path} is inside the folder {location}, and a "
+                "vacuum of the table would delete it",
+                remedy="Choose another folder for the table. If the table is there already, close "
+                "the catalog, and move its database out of the folder",
+            )
         for row in self._database.all_tables():
             if row.table_id != table_id and _overlap(row.location, location):
                 raise AlreadyExistsError(

@@ -157,7 +157,7 @@ class TableRow(NamedTuple):
     latest_version: int | None  # None: the catalog does not manage the table.
     created_ms: int
     dropped_ms: int | None
-    is_own: bool = False  # Whether the catalog made the table's folder.
+    is_own: bool = False  # Whether the catalog made the table, in a folder without files.
 
     def named(self, name: str) -> TableRow:
         """Return the row with another name."""
