@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.base.errors import CommitConflictError
+from txlog.base.errors import CommitConflictError, UnsupportedFeatureError
 from txlog.commit.group import Member, Terms, commit_group
 from txlog.extend import context_of
+from txlog.store.catalog_database import Proposed
 from txlog.store.managed import ManagedStore
 from txlog.verbs.branches import CreateBranch, PublishBranch
 
@@ -77,3 +78,38 @@ def test_branches_of_several_tables_are_published_at_once(tmp_path: Path, confli
     assert commit_group(members, terms)
     assert [left(table.refresh()) for table in tables] == [[2], [2]]
     assert [table.branches.list()["status"].to_pylist() for table in tables] == [["published"]] * 2
+
+
+@pytest.mark.spec("BRA-5")
+@pytest.mark.parametrize("managed", ["writes", "all"])
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_table_with_an_open_branch_is_not_let_out(
+    tmp_path: Path,
+    managed: Literal["writes", "all"],
+    meanwhile: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalog = txlog.Catalog(tmp_path / "lake.db", location=tmp_path / "lake")
+    table = catalog.create_table("t", SCHEMA, managed=managed)
+
+    def branch() -> None:
+        table.branches.create("b")
+        branch_of(table).append(xs(1))
+
+    if meanwhile:
+        table.branches.create("first")  # It brings the features, which would be a conflict.
+        table.branches.discard("first")
+        right = ManagedStore.stage
+
+        def stage(store: ManagedStore, version: int, data: bytes) -> Proposed:
+            monkeypatch.setattr(ManagedStore, "stage", right)
+            branch()
+            return right(store, version, data)
+
+        monkeypatch.setattr(ManagedStore, "stage", stage)
+    else:
+        branch()
+    with pytest.raises(UnsupportedFeatureError, match="open branches"):
+        catalog.release("t")
+    table.branches.publish("b")
+    assert left(catalog.release("t")) == left(txlog.Table(table.uri)) == [1]

@@ -519,7 +519,13 @@ class Catalog:
         self._database.manage(row.table_id, managed, done.snapshot.version)
 
     def release(self, name: str) -> Table:
-        """Let a table out: its commits no longer go through the catalog, which only names it."""
+        """Let a table out: its commits no longer go through the catalog, which only names it.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The table has open branches: publish or discard them first.
+        """
         table = self._open(self._row(name), None)  # It finishes what ended half-way.
         row = self._row(name)
         if row.managed is None:

@@ -270,7 +270,7 @@ def require_branch(snapshot: Snapshot, name: str) -> Branch:
     if alike is not None:
         remedy = f"Do you mean {alike.name!r}?"
     elif registry.open:
-        remedy = f"Choose from {_some(registry.open)}"
+        remedy = f"Choose from {some_of(registry.open)}"
     else:
         remedy = "It has no open branch; see Table.branches.create"
     reason = f"the table has no open branch {name!r}"
@@ -284,7 +284,8 @@ def require_branch(snapshot: Snapshot, name: str) -> Branch:
 _SHOWN = 10
 
 
-def _some(branches: Sequence[Branch]) -> str:
+def some_of(branches: Sequence[Branch]) -> str:
+    """Return the names of the first branches, and how many more there are."""
     names = ", ".join(one.name for one in branches[:_SHOWN])
     more = len(branches) - _SHOWN
     return f"{names} and {more} more" if more > 0 else names

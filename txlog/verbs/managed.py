@@ -15,6 +15,7 @@ from txlog.commit.operation import Operation
 from txlog.protocol.access import features_of, lowest_protocol, merged_protocol
 from txlog.protocol.features import FEATURES, THROUGH_CATALOG
 from txlog.protocol.properties import STAMPED_SINCE, STAMPS
+from txlog.snapshot.branches import registry_of, some_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.catalog_database import Managed
 
@@ -84,9 +85,24 @@ class LetOut(Operation):
     name = "RELEASE TABLE"
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the protocol without the features; None if there are none."""
+        """Return the protocol without the features; None if there are none.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            A branch is open. Its log says that the catalog manages the table, so it could neither
+            be published afterwards, nor, of a table that is read through the catalog, be read.
+        """
         if managed_kind(base) is None:
             return None
+        if opened := registry_of(base).open:
+            raise UnsupportedFeatureError(
+                path=base.root,
+                features=("branches",),
+                reason=f"the table has open branches ({some_of(opened)}), which could not be "
+                "published after the catalog let the table out",
+                remedy="Publish or discard them first",
+            )
         kept = features_of(base.protocol) - THROUGH_CATALOG
         dropped = [CATALOG_ID, STAMPED]
         if not base.properties.get(STAMPED):
@@ -100,6 +116,7 @@ class LetOut(Operation):
             read_version=base.version,
             protocol=lowest_protocol(kept),
             metadata=base.metadata.model_copy(update={"configuration": configuration}),
+            revives=True,  # A winner may have made a branch.
         )
 
 
