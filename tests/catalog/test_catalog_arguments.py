@@ -40,6 +40,11 @@ def test_a_call_that_cannot_be_done(tmp_path: Path) -> None:
         (lambda: catalog.purge(dry_run=wrong("no")), "dry_run"),
         (lambda: catalog.run(len, attempts=0), "attempts"),
         (lambda: catalog.run(len, attempts=wrong("2")), "attempts"),
+        (lambda: catalog.run(wrong(5)), "function"),
+        (lambda: catalog.branches.create("dev", "a"), "tables"),
+        (lambda: catalog.branches.create("dev", wrong(5)), "tables"),
+        (lambda: catalog.branches.publish(wrong(5)), "branch"),
+        (lambda: catalog.branches.discard(wrong(None)), "branch"),
     ):
         with pytest.raises(txlog.InvalidInputError) as caught:
             call()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from txlog.base.errors import (
     AuditFailedError,
     InvalidInputError,
+    InvalidTypeError,
     NotFoundError,
     UnsupportedFeatureError,
     clean_after,
@@ -22,7 +23,7 @@ from txlog.commit.group import Member, Terms, commit_group
 from txlog.commit.operation import Operation, Outcome
 from txlog.snapshot.branches import registry_of
 from txlog.snapshot.load import load_snapshot
-from txlog.store.branches import BranchStore
+from txlog.store.branches import BranchStore, require_branch_name
 from txlog.table.audit import CheckResult, parsed_checks, results_of
 from txlog.table.seam import context_of, settle, table_at
 from txlog.table.table import Table
@@ -64,6 +65,12 @@ class CatalogBranches:
 
     def _chosen(self, tables: Sequence[str] | None) -> dict[str, Table]:
         """Return the tables that get a branch, by their names; errors as for `create`."""
+        if isinstance(tables, str) or not isinstance(tables, Iterable | None):
+            raise InvalidTypeError(
+                argument="tables",
+                reason=f"a list of names was expected, not {tables!r}",
+                remedy='Pass a list, such as ["sales.orders"]',
+            )
         cut = self._cut()
         rows = [cut.row(name)[0] for name in (cut if tables is None else tables)]
         free = [row.name for row in rows if row.managed is None]
@@ -236,6 +243,7 @@ class CatalogBranches:
         return {name: cut[name] for name in cut if cut.row(name)[0].managed is not None}
 
     def _having(self, branch: str) -> dict[str, Table]:
+        require_branch_name(branch, argument="branch")
         found = {
             name: table
             for name, table in self._managed().items()

@@ -765,6 +765,12 @@ class Catalog:
         The function gets the transaction. It is called up to `attempts` times, so what it does
         besides must be repeatable.
         """
+        if not callable(function):
+            raise InvalidTypeError(
+                argument="function",
+                reason=f"a function was expected, not {type(function).__name__}",
+                remedy="Pass a function with one parameter, the transaction",
+            )
         for attempt in range(require_whole("attempts", attempts, 1)):
             try:
                 with self.transaction(
