@@ -7,12 +7,42 @@ from collections.abc import Hashable
 import pyarrow as pa
 
 from txlog.base.columns import flat
-from txlog.base.errors import CommitConflictError, TxlogError
+from txlog.base.errors import CommitConflictError, LogCorruptError, TxlogError
 from txlog.reconcile.files import file_keys
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.load import commit_at, is_loaded, load_snapshot, require_successor
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+
+
+def require_in_place(store: Store, read: Snapshot) -> None:
+    """Raise if another table, or an older copy, took the place of one that was read before.
+
+    This costs one request for the commit of the version. Only if that is another one by now, the
+    log is read.
+
+    Raises
+    ------
+    CommitConflictError
+        The log is of another table, ends below the version, or has another version in its place.
+    NotFoundError
+        The table was removed.
+    """
+    if store.ratifies or read.catalog is not None:
+        return  # Commits of these may have other names.
+    own = commit_at(store, read.version)
+    if is_loaded(own, read):
+        return
+    from txlog.snapshot.salvage import latest_left  # Few calls need it.
+
+    try:
+        latest = latest_left(store)
+    except LogCorruptError:  # It does not say whose log it is.
+        return
+    if own is None and latest.version > read.version:
+        return  # The commit was cleaned up, and a later version may name another id.
+    require_successor(latest, read, store.root)
+    require_same_version(store, read)
 
 
 def require_same_version(store: Store, read: Snapshot, found: Snapshot | None = None) -> None:

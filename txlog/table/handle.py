@@ -132,6 +132,18 @@ class Handle:
 
         return refresh(self._context.store, self._snapshot)
 
+    def _require_in_place(self) -> None:
+        """Raise if another table took the place of this one: call it after a look at the log.
+
+        Raises
+        ------
+        CommitConflictError, NotFoundError
+            As for `require_in_place`.
+        """
+        from txlog.snapshot.successor import require_in_place
+
+        require_in_place(self._context.store, self._snapshot)
+
     def _latest_left(self) -> tuple[Snapshot, LogCorruptError | None]:
         """Return the latest version, or what is left of it and why it cannot be loaded."""
         from txlog.base.errors import LogCorruptError

@@ -154,6 +154,7 @@ class TableMaintenance(Namespace):
         from txlog.verbs.log_files import write_checksum
 
         version = self._table._open
+        self._table._require_in_place()
         write_checksum(self._table._context.store, version.snapshot, version.files().live)
 
     def compact_log(self, start_version: int, end_version: int | None = None) -> str:
@@ -179,6 +180,7 @@ class TableMaintenance(Namespace):
         context, snapshot = self._table._context, self._table._snapshot
         start = require_whole("start_version", start_version)
         end = snapshot.version if end_version is None else require_whole("end_version", end_version)
+        self._table._require_in_place()
         return compact_log(context, snapshot, start, end)
 
     def verify_checksum(self) -> ChecksumReport:
@@ -198,6 +200,7 @@ class TableMaintenance(Namespace):
         from txlog.snapshot.checksum import verify_checksum
 
         version = self._table._open
+        self._table._require_in_place()
         return verify_checksum(self._table._context.store, version.snapshot, version.files())
 
     def repair(

@@ -400,7 +400,8 @@ class Table(Handle, RowVerbs):
             A file cannot be copied, or files of an older version no longer exist. Nothing was
             committed, and no copy remains.
         CommitConflictError
-            With `register`: a vacuum may be deleting files of the version. No clone was made.
+            With `register`: a vacuum may be deleting files of the version. Or another table took
+            the place of this one. No clone was made.
         UnsupportedFeatureError
             The table has features that txlog cannot write.
         """
@@ -414,6 +415,7 @@ class Table(Handle, RowVerbs):
         snapshot = self._snapshot
         if version is not None or timestamp is not None:
             snapshot = snapshot_at(here.store, version, timestamp, catalog=snapshot.catalog)
+        self._require_in_place()
         done = clone(
             here,
             snapshot,
@@ -452,6 +454,8 @@ class Table(Handle, RowVerbs):
             Both are given, or one is not a version or not a timestamp.
         NotFoundError
             There is no such version, or no version at that time.
+        CommitConflictError
+            Another table took the place of this one.
         """
         require_out_of_range(out_of_range)
         if version is None and timestamp is None:
@@ -461,6 +465,7 @@ class Table(Handle, RowVerbs):
             snapshot = snapshot_at(
                 self._context.store, version, timestamp, out_of_range=out_of_range, catalog=catalog
             )
+            self._require_in_place()
         return Table._of(self._context, snapshot)
 
     def refresh(self) -> Table:
@@ -600,7 +605,9 @@ class Table(Handle, RowVerbs):
 
         if limit is not None:
             require_whole("limit", limit)
-        return History(history(self._context.store, self._snapshot, limit))
+        found = History(history(self._context.store, self._snapshot, limit))
+        self._require_in_place()
+        return found
 
     def versions(self) -> pa.Table:
         """Return the versions up to this one that can still be opened, ascending.
@@ -613,7 +620,9 @@ class Table(Handle, RowVerbs):
         """
         from txlog.snapshot.time_travel import versions
 
-        return versions(self._context.store, self._snapshot)
+        found = versions(self._context.store, self._snapshot)
+        self._require_in_place()
+        return found
 
     def capabilities(self) -> dict[str, Capability]:
         """Return for each verb whether this version of the table allows it.
@@ -1105,10 +1114,12 @@ class Table(Handle, RowVerbs):
         from txlog.expressions.sql import as_expression
 
         context = self._context
-        return plan_blame(
+        found = plan_blame(
             context.store, self._snapshot, columns=columns, where=as_expression(where, self._zone),
             engine=context.engine,
         )  # fmt: skip
+        self._require_in_place()
+        return found
 
     def _version(self, version: int | str | None) -> Snapshot:
         """Return a version by its number or pin; None means this version."""
@@ -1117,7 +1128,9 @@ class Table(Handle, RowVerbs):
         own = self._snapshot
         if version is None or version == own.version:
             return own
-        return snapshot_at(self._context.store, version, None, catalog=own.catalog)
+        found = snapshot_at(self._context.store, version, None, catalog=own.catalog)
+        self._require_in_place()
+        return found
 
     def changes(
         self,
@@ -1175,6 +1188,7 @@ class Table(Handle, RowVerbs):
             store, last, first, columns=columns, where=as_expression(where, self._zone),
             engine=self._context.engine, latest=self._snapshot,
         )  # fmt: skip
+        self._require_in_place()
         return replace(changes, plan=changes.plan.for_arrow())
 
     def _feed(self, first: int, columns: list[str] | None, where: Expression | None) -> Changes:

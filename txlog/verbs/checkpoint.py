@@ -67,6 +67,7 @@ from txlog.snapshot.live_files import (
 )
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.successor import require_in_place
 from txlog.stats.structs import stats_type
 from txlog.store.base import Store
 
@@ -89,6 +90,8 @@ def checkpoint(context: Context, snapshot: Snapshot) -> None:
     ------
     UnsupportedFeatureError
         The store or the table cannot be written by txlog.
+    CommitConflictError
+        Another table took the place of this one, and the checkpoint would hide its rows.
     """
     with resource_errors(), observed("CHECKPOINT", snapshot.root, "maintenance") as seen:
         _checkpoint(context, snapshot)
@@ -97,6 +100,7 @@ def checkpoint(context: Context, snapshot: Snapshot) -> None:
 
 def _checkpoint(context: Context, snapshot: Snapshot) -> None:
     require_checkpointable(context.store, snapshot)
+    require_in_place(context.store, snapshot)
     # The table's own time, so that a fast clock does not let records expire early.
     made_ms, now_ms = snapshot.timestamp_ms, context.effects.now_ms()
     kept = _kept_actions(snapshot, now_ms if made_ms is None else min(now_ms, made_ms))

@@ -16,6 +16,7 @@ from txlog.fragments.rows import FIELDS_TAG
 from txlog.scan.files import uris_of
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.successor import require_in_place
 from txlog.stats.partition import partition_folder
 from txlog.store.branches import require_main
 
@@ -34,6 +35,8 @@ def generate(context: Context, snapshot: Snapshot, mode: str) -> int:
     UnsupportedFeatureError
         A list of files does not describe the rows: there are deletion vectors, mapped column names
         or column files. Or a partition has no folder.
+    CommitConflictError
+        Another table took the place of this one.
     """
     if mode.lower() != "symlink_format_manifest":
         raise InvalidInputError(
@@ -44,6 +47,7 @@ def generate(context: Context, snapshot: Snapshot, mode: str) -> int:
     require_main(context.store, "writing manifests, which are the table's,")
     require_table_writable(snapshot, removes_rows=False)
     context.store.require_writable()
+    require_in_place(context.store, snapshot)
     live = load_files(context.store, snapshot).live
     _require_plain(snapshot, live)
     lists: dict[str, list[str]] = {} if snapshot.partition_columns else {"": []}
