@@ -8,7 +8,7 @@ dataset is made, which opens no file; what only a file's footer shows, when a sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import reduce
@@ -33,6 +33,7 @@ from txlog.scan.arrow_filters import values_of_filter
 from txlog.scan.bloom_filters import groups_left
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import Explanation, PlannedFiles, ScanPlan, plan_fragments
+from txlog.scan.read import require_in_place
 from txlog.scan.read_plan import Candidates, ReadPlan
 from txlog.scan.resolve import resolve
 from txlog.scan.scan import Scan
@@ -138,6 +139,11 @@ class Held:
     def __reduce__(self) -> tuple[Any, ...]:
         # The index is in the memory of this process.
         return Held, (self.store, self.snapshot, self.fragments, self.plan)
+
+    def require_in_place(self, paths: Iterable[str]) -> None:
+        """Raise if files may be of another table, which took the place of this one."""
+        fragments = (self.fragments[path] for path in paths)
+        require_in_place(self.store, self.plan.reading, fragments)
 
     def indexed(self, filter: Any, schema: pa.Schema) -> ScanPlan | None:
         """Return a plan by an index of the rows that a filter may keep; None: it does not help."""
@@ -330,6 +336,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         fragments, files, home = self._parts
         everything = ds.FileSystemDataset(fragments, self.schema, files, home)
         left = list(everything.get_fragments(filter=filter))
+        self._held.require_in_place(one.path for one in left)
         names = self._read(columns, filter)
         stated = _STATED.intersection(columns if isinstance(columns, list | tuple) else ())
         indexed = None if stated else self._held.indexed(filter, self.schema)

@@ -33,7 +33,7 @@ from txlog.scan.polars_rules import (
     may_read,
     runs_of,
 )
-from txlog.scan.read import read_fragment
+from txlog.scan.read import read_fragment, require_in_place
 from txlog.scan.read_plan import ReadPlan
 from txlog.scan.resolve import constants
 from txlog.schema.arrow import arrow_type, has_halves
@@ -57,7 +57,8 @@ def read_frame(
         files=_RUN_FILES if is_in_process(engine) else 1,
     )
     frames = engine.map(partial(_run_frames, store, plan, none.schema), runs)
-    rows = (frame for frame in chain.from_iterable(frames) if frame.height)
+    rows = [frame for frame in chain.from_iterable(frames) if frame.height]
+    require_in_place(store, plan, fragments)
     return pl.concat([none, *rows], rechunk=False)
 
 

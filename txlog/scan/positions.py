@@ -19,7 +19,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
 from txlog.scan.deletions import less, load_deletions
 from txlog.scan.pages import MANY_ROWS, Picked, decode_rows
-from txlog.scan.read import FragmentReader, in_table
+from txlog.scan.read import FragmentReader, in_table, require_in_place
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.store.base import Store, map_many, threads_for
 
@@ -117,6 +117,7 @@ def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Tab
         return [_alone(store, plan, parts[place]) for place in places]
 
     found = list(map(read, work) if len(work) == 1 else threads_for(store).map(read, work))
+    require_in_place(store, plan, (fragment for fragment, _ in parts))
     counts = [len(positions) for _, positions in parts]
     for places, batches in zip(work, found, strict=True):
         if len(batches) == len(places):  # All rows of the files that were read together exist.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
@@ -47,6 +48,31 @@ if TYPE_CHECKING:
     from txlog.scan.pages import PagedFile
 
 
+# A UUID. Writers make such names once; others may be those of another table's files later.
+_UNIQUE = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+
+
+def require_in_place(store: Store, plan: ReadPlan, fragments: Iterable[Fragment]) -> None:
+    """Raise if files of fragments may be of another table, which took the place: rule CON-35.
+
+    Call it after the files were opened. Names with a UUID are of one table. For others, the commit
+    of the version is asked for: each time if the store is near, and once for a plan if it is not.
+
+    Raises
+    ------
+    CommitConflictError
+        Another table took the place.
+    """
+    place, known = plan.place, plan.memo.in_place
+    if place is None or (known and is_far(store)):
+        return
+    if all(_UNIQUE.search(file.path) for fragment in fragments for file in fragment.files):
+        return
+    from txlog.snapshot.successor import found_in_place  # Few tables have such files.
+
+    known.add(found_in_place(store, place, known))
+
+
 class FragmentReader:
     """Reads the files of one fragment: its physical rows in order, in batches."""
 
@@ -66,7 +92,9 @@ class FragmentReader:
     def count_rows(self) -> int:
         """Return the number of physical rows, from the primary file's footer."""
         with ExitStack() as stack:
-            return FileFooter.of(self._open(stack, self._fragment.files[0])).num_rows
+            rows = FileFooter.of(self._open(stack, self._fragment.files[0])).num_rows
+        self._require_in_place()
+        return rows
 
     def file_rows(self) -> list[int]:
         """Return the number of physical rows of each file, from its footer."""
@@ -165,6 +193,8 @@ class FragmentReader:
                     [pa.nulls(0, of) for of in schema.types], schema=schema
                 )
             raws = [file.read_rows(numbers) for file in files]
+            if by_pages:  # Only now the files were opened.
+                self._require_in_place()
             part = self._fragment, arrow_array(numbers)
             return in_table(self._plan, needed, files, raws, [part])
 
@@ -307,12 +337,16 @@ class FragmentReader:
             stored = [c for c in columns if c.name not in constant or self._is_stored(c)]
             if stored or (file is primary and not set(wanted) - {primary}):
                 opened.append(self._open_file(stack, file, stored, by_pages=by_pages))
+        self._require_in_place()
         opened.sort(key=attrgetter("layer"))
         upper = [one for one in opened if one.layer]
         changed = frozenset(part.column.name for one in upper for part in one.resolved.columns)
         for one in opened if changed else ():
             one.changed = changed
         return opened
+
+    def _require_in_place(self) -> None:
+        require_in_place(self._store, self._plan, (self._fragment,))
 
     def _giving(self, column: StructField) -> tuple[DataFile, ...]:
         """Return the files that a column is read from; later ones replace values of the first."""
@@ -369,6 +403,7 @@ class FragmentReader:
         stated = self._fragment.physical_rows
         if stated is None or stated == file.num_rows:
             return
+        self._require_in_place()  # Of another table's file, nothing more can be said.
         if self._fragment.deletion is None and len(self._fragment.files) == 1:
             warn_caller(
                 f"the log says that {file.path} has {stated} rows, but it has {file.num_rows}: "

@@ -43,7 +43,7 @@ from txlog.schema.arrow import (
     with_dictionaries,
 )
 from txlog.schema.types import StructField, StructType
-from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.snapshot import Place, Snapshot
 
 if TYPE_CHECKING:
     from txlog.fragments.fragment import Fragment
@@ -63,6 +63,8 @@ class ReadMemo:
         self.schemas: dict[tuple[str, ...], pa.Schema] = {}
         self._footers: FooterCache | None = None
         self.partition_values: PartitionValues = {}
+        # Times of the commit of the version, None without one, with which it was in its place.
+        self.in_place: set[int | None] = set()
 
     @property
     def footers(self) -> FooterCache:
@@ -130,6 +132,7 @@ class ReadPlan:
     metadata: Mapping[str, str] | None = None  # Of the Arrow schema of the table.
     dictionaries: frozenset[str] = frozenset()  # The columns of the result that are dictionaries.
     candidates: Candidates | None = field(default=None, repr=False, compare=False)
+    place: Place | None = field(default=None, repr=False, compare=False)
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
 
     def candidates_in(self, fragment: Fragment) -> Numbers | None:
@@ -302,6 +305,7 @@ def read_plan(
         where=bound,
         nested=nested,
         metadata=schema_metadata(snapshot.schema),
+        place=Place.of(snapshot),
     )
 
 

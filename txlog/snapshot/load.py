@@ -548,13 +548,7 @@ def require_successor(latest: Snapshot, snapshot: Snapshot, root: str) -> None:
         It is of another table, or older.
     """
     if latest.metadata.id != snapshot.metadata.id:
-        raise CommitConflictError(
-            version=latest.version,
-            rule="CON-2",
-            path=root,
-            reason="another table replaced this one after it was opened",
-            remedy="Open it again with txlog.Table",
-        )
+        raise other_table(latest.version, root)
     if latest.version < snapshot.version:
         raise CommitConflictError(
             version=latest.version,
@@ -565,6 +559,17 @@ def require_successor(latest: Snapshot, snapshot: Snapshot, root: str) -> None:
             remedy="Restore the missing files of the log from a copy. To go on without the later "
             "versions, open the table again with txlog.Table",
         )
+
+
+def other_table(version: int, root: str) -> CommitConflictError:
+    """Return the error for a version that is of another table than those that were read before."""
+    return CommitConflictError(
+        version=version,
+        rule="CON-2",
+        path=root,
+        reason="another table replaced this one after it was opened",
+        remedy="Open it again with txlog.Table",
+    )
 
 
 class Ahead(NamedTuple):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -304,6 +304,21 @@ class Snapshot:
         """Return the last recorded version of an application, or None."""
         txn = self.controls.txns.get(app_id)
         return None if txn is None else txn.version
+
+
+class Place(NamedTuple):
+    """What shows that the table of a version is still in its place."""
+
+    version: int
+    table_id: str
+    made_ms: int  # The store's time of the version's commit.
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Place | None:
+        """Return the place of a version; None if the store does not show it."""
+        if snapshot.head_ms is None or snapshot.catalog is not None or snapshot.is_managed:
+            return None
+        return cls(snapshot.version, snapshot.metadata.id, snapshot.head_ms)
 
 
 def make_snapshot(

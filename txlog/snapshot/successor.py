@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
+from contextlib import suppress
 
 import pyarrow as pa
 
 from txlog.base.columns import flat
-from txlog.base.errors import CommitConflictError, LogCorruptError, TxlogError
+from txlog.base.errors import CommitConflictError, LogCorruptError, NotFoundError, TxlogError
 from txlog.reconcile.files import file_keys
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import commit_at, is_loaded, load_snapshot, require_successor
-from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.load import (
+    commit_at,
+    is_loaded,
+    load_snapshot,
+    other_table,
+    require_successor,
+)
+from txlog.snapshot.snapshot import Place, Snapshot
 from txlog.store.base import Store
 
 
@@ -43,6 +50,36 @@ def require_in_place(store: Store, read: Snapshot) -> None:
         return  # The commit was cleaned up, and a later version may name another id.
     require_successor(latest, read, store.root)
     require_same_version(store, read)
+
+
+def found_in_place(store: Store, place: Place, known: Collection[int | None]) -> int | None:
+    """Return the time of a version's commit if its table is in its place; None if it has no commit.
+
+    Only the ids of the tables are compared. A version that was not committed yet counts, too.
+
+    Parameters
+    ----------
+    known
+        Results for the same place: they are not checked again.
+
+    Raises
+    ------
+    CommitConflictError
+        Another table took the place.
+    """
+    own = commit_at(store, place.version)
+    made_ms = None if own is None else own.modified_ms
+    if made_ms == place.made_ms or made_ms in known:
+        return made_ms
+    with suppress(LogCorruptError, NotFoundError):  # These do not say whose log it is.
+        try:
+            found = load_snapshot(store, version=place.version)
+        except NotFoundError:
+            found = load_snapshot(store)
+        cleaned = own is None and found.version > place.version
+        if found.metadata.id != place.table_id and not cleaned:
+            raise other_table(found.version, store.root)
+    return made_ms
 
 
 def require_same_version(store: Store, read: Snapshot, found: Snapshot | None = None) -> None:
