@@ -246,6 +246,21 @@ def test_another_table_at_the_same_place_has_its_own_rows(
         assert rows_of(found) == [(key, f"n{key}") for key in keys]
 
 
+@pytest.mark.slow
+def test_a_join_that_was_made_before_reads_no_other_table(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Executors open the table when the frame is computed."""
+    root = tmp_path / "t"
+    txlog.write(root, pa.table({"k": [1, 2], "v": ["old", "old"]}))
+    asked = spark.createDataFrame([(1,)], "k long")
+    joined = spark_ext.lookup_join(asked, str(root), on="k")
+    shutil.rmtree(root)
+    txlog.write(root, pa.table({"k": [1, 2], "v": ["new", "new"]}))
+    with pytest.raises(Exception, match="another table replaced this one"):
+        joined.collect()
+
+
 @pytest.mark.spec("LKP-9")
 def test_a_write_merges_many_segments(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import (
+    CommitConflictError,
     InvalidInputError,
     in_callers_words,
 )
@@ -70,7 +71,13 @@ _tables: OrderedDict[object, Table] = OrderedDict()
 
 
 def _table(asked: _Asked) -> Table:
-    """Return the table; this process opens it only once."""
+    """Return the table; this process opens it only once.
+
+    Raises
+    ------
+    CommitConflictError
+        Another table took its place after the join was made.
+    """
     options = tuple(sorted((asked.storage_options or {}).items(), key=lambda item: item[0]))
     key = asked.uri, asked.table_id, asked.version, repr(options), asked.index_cache
     table = _tables.pop(key, None)
@@ -79,6 +86,14 @@ def _table(asked: _Asked) -> Table:
             asked.uri, asked.version, storage_options=asked.storage_options,
             index_cache=asked.index_cache,
         )  # fmt: skip
+        if table.metadata.id != asked.table_id:
+            raise CommitConflictError(
+                version=asked.version,
+                rule="CON-2",
+                path=table.uri,
+                reason="another table replaced this one after the look-up was made",
+                remedy="Make the look-up again",
+            )
     _tables[key] = table
     while len(_tables) > _KEPT_TABLES:
         _tables.popitem(last=False)
