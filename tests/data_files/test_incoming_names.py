@@ -107,9 +107,42 @@ def test_columns_are_named_in_any_case(names: list[str]) -> None:
                 )
         numbered = txlog.Table.create(f"{folder}/i", rows.schema, identity="K")
         assert numbered.snapshot.schema.fields[0].is_identity
+        pq.write_to_dataset(rows, f"{folder}/f", partition_cols=names)
+        kinds = pa.schema([(name.swapcase(), rows.schema.field(name).type) for name in names])
+        converted = txlog.convert_to_delta(f"{folder}/f", kinds)
+        assert converted.partition_columns == other
+        assert converted.to_arrow().select([*other, "rest"]).to_pylist() == (
+            rows.select([*names, "rest"]).rename_columns([*other, "rest"]).to_pylist()
+        )
         computed = txlog.Table.create(f"{folder}/g", rows.schema, generated={"V": "k + 1"})
         computed.append(rows.drop_columns(["v"]))
         assert computed.to_arrow()["v"].to_pylist() == [2]
+
+
+def test_a_column_of_files_and_of_their_folders(tmp_path: Path) -> None:
+    (tmp_path / "A=1").mkdir()
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "A=1" / "a.parquet")
+    with pytest.raises(InvalidInputError, match=r"column a is long.*the partition column A"):
+        txlog.convert_to_delta(tmp_path)
+    assert not (tmp_path / "_delta_log").exists()
+
+
+@pytest.mark.parametrize("door", ["append", "overwrite", "upsert", "merge", "add_columns"])
+def test_a_new_name_that_needs_column_mapping(door: str, tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"id": [1]}))
+    data = pa.table({"id": [2], "a b": [1]})
+    merger = table.merge(data, "target.id = source.id", schema_mode="merge")
+    calls: dict[str, tuple[Callable[[], Any], str]] = {
+        "append": (lambda: table.append(data, schema_mode="merge"), "data"),
+        "overwrite": (lambda: table.overwrite(data, schema_mode="overwrite"), "data"),
+        "upsert": (lambda: table.upsert(data, on="id", schema_mode="merge"), "source"),
+        "merge": (merger.when_not_matched_insert_all().execute, "source"),
+        "add_columns": (lambda: table.alter.add_columns(data.schema.remove(0)), "columns"),
+    }
+    call, argument = calls[door]
+    with pytest.raises(InvalidInputError, match="column mapping") as caught:
+        call()
+    assert (caught.value.argument, caught.value.field) == (argument, "a b")
 
 
 def test_a_frame_of_pandas_with_a_name_twice_is_refused(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_every_verb_has_the_same_rule(
     table.append(pa.table({"k": [1], "v": pa.array([None], kind)}))
     with pytest.raises(SchemaMismatchError, match=r"v is double, and a value does not fit") as bad:
         DOORS[door](table, pa.table({"k": [1], "v": [lossy]}))
-    assert bad.value.remedy.startswith("Write CAST(" if door == "update" else "Cast or round")
+    assert bad.value.remedy.startswith("Write CAST(" if door == "update" else "Round or correct")
     assert table.refresh().version == 1
     DOORS[door](table, pa.table({"k": [1], "v": [exact]}))
     found = table.refresh().to_arrow(where="v IS NOT NULL")

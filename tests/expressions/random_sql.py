@@ -95,7 +95,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
             datetime(2024, 2, 29, 23, 59, 59, 999_999, UTC),
             datetime(2021, 1, 3, 4, 5, 6, 500_000, UTC),
         ],
-        [datetime(1965, 6, 5, 4, 3, 2, 1, UTC), datetime(9999, 12, 31, 1, tzinfo=UTC),
+        [datetime(1965, 6, 5, 4, 3, 2, 1, UTC), datetime(9999, 12, 31, 1, 2, 3, 456_789, UTC),
          datetime(1, 1, 1, 5, tzinfo=UTC)],
     ),
     "at2": (
@@ -182,6 +182,7 @@ _FORMS: dict[str, list[str]] = {
         "CAST({bool} AS INT)", "CAST({moment} AS BIGINT)", "nullif({whole}, {whole})",
         "CASE WHEN {bool} THEN {whole} ELSE {whole} END", "({whole} & {whole})", "~({whole})",
         "({whole} | {whole})", "bit_count({whole})", "instr({text}, 'a')", "locate('X', {text})",
+        "locate('X', {text}, NULL)",
         "ascii({text})", "get({longs}, 0)", "get({ints}, {whole})", "element_at({map}, 'k')",
         "m['q']", "array_max({ints})", "array_min({longs})", "round({whole})", "nvl2({text}, 1, 2)",
         "try_divide({whole}, {whole})", "crc32({text})", "quarter({date})", "dayofweek({date})",

@@ -203,6 +203,11 @@ def test_calls_of_any_arguments_raise_errors_of_txlog() -> None:
         ("try_cast(s AS TIMESTAMP)", "timestamp: None"),
         ("locate(NULL, s)", "int32: None"),
         ("locate(CAST(NULL AS STRING), s)", "int32: None"),
+        ("locate('x', s, NULL)", "int32: 0"),
+        (
+            "CAST(TIMESTAMP '9999-12-31 23:59:59.999999' AS DECIMAL(20, 6))",
+            "decimal128(20, 6): 253402300799.999999",
+        ),
         ("greatest(at, TIMESTAMP '2020-01-01')", "timestamp: 2024-03-04 05:06:07.500000+00:00"),
         ("st <=> named_struct('a', 1, 'b', 'x')", "bool: True"),
         ("st IN (named_struct('a', 1, 'b', 'x'))", "bool: True"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -285,6 +286,23 @@ def test_none_in_a_filter_means_null(years: txlog.Table) -> None:
     assert held(("y", "not in", ["x"])) == [2]  # As in SQL, nulls are not among the others.
     with pytest.raises(InvalidInputError, match=r'nothing is < None.*\("y", "=", None\)'):
         held(("y", "<", None))
+
+
+@pytest.mark.parametrize("null", [pa.scalar(None, pa.string()), np.datetime64("NaT"), "NaT", "NA"])
+def test_a_null_of_another_library_is_none(years: txlog.Table, null: Any) -> None:
+    if isinstance(null, str):
+        null = getattr(pytest.importorskip("pandas"), null)
+    for filters, rows in (
+        (("y", "=", null), [3]),
+        (("y", "!=", null), [1, 2]),
+        (("y", "in", ["x", null]), [1, 3]),
+        (("y", "not in", ["x", null]), [2]),
+    ):
+        assert sorted(years.to_arrow(where=[filters])["v"].to_pylist()) == rows
+    with pytest.raises(InvalidInputError, match="nothing is < None"):
+        years.count([("y", "<", null)])
+    years.update(new_values={"v": null}, where="v = 1")
+    assert years.count("v IS NULL") == 1
 
 
 @pytest.mark.parametrize("where", [[("y", "=", "")], [("y", "in", ["", "x"])], "y = ''"])

@@ -242,7 +242,7 @@ _CALLED = {
     "properties": ("names", "value"),
     "reader": ("readerVersion",),
     "retention_hours": ("retentionHours",),
-    "schema": ("data", "columns", "column", "cols"),
+    "schema": ("data", "source", "df", "columns", "column", "cols"),
     "source": ("data", "uri"),
     "storage_options": ("hadoopConf",),
     "timestamp": ("start_timestamp", "end_timestamp", "query"),

@@ -42,6 +42,7 @@ from txlog.expressions.tree import (
     Zoned,
     col,
     in_zone,
+    lit,
 )
 from txlog.expressions.type_rules import FLOATS, VOID, is_castable
 from txlog.schema.arrow import arrow_field, arrow_schema
@@ -279,7 +280,7 @@ def assignments(
     for name, value in (new_values or {}).items():
         if name in named:
             raise _bad(name, "the column is in updates and in new_values", "Name it in one of them")
-        named[name] = in_zone(value if isinstance(value, Expression) else Literal(value), zone)
+        named[name] = in_zone(lit(value), zone)
     if not named:
         raise _bad(None, "no column is given a value", 'Pass for example {"x": "x + 1"}')
     found = [

@@ -69,7 +69,7 @@ from txlog.stats.partition import is_emptied, without_empty
 
 VARIANT = PrimitiveType("variant")
 _BINARY = PrimitiveType("binary")
-CORRECT = "Cast or round the column before writing"
+CORRECT = "Round or correct such values before writing, or give the column a type that holds them"
 """The remedy of a value in data that does not fit its column."""
 _UNNAMED_INDEX = "__index_level_"  # The name that pandas gives an unnamed index in Arrow.
 _TOO_FINE = (

@@ -193,7 +193,7 @@ def partition_columns(
     Parameters
     ----------
     given
-        All partition columns with their types.
+        All partition columns with their types, in any order and case: the result has its spelling.
     known
         Columns of the table for which the rows are. Types that are in neither follow from the
         values: integers, dates, else strings.
@@ -214,7 +214,8 @@ def partition_columns(
                 f"{files[0].name} have {names}",
                 remedy="Use a folder in which all files have the same partition columns",
             )
-    if given is not None and sorted(given.names()) != sorted(names):
+    spelt = {} if given is None else {name.lower(): name for name in given.names()}
+    if given is not None and sorted(map(str.lower, given.names())) != sorted(map(str.lower, names)):
         raise InvalidInputError(
             argument="partition_by",
             reason=f"the folders have the columns {names}, not {given.names()}",
@@ -227,7 +228,7 @@ def partition_columns(
         texts = list(dict.fromkeys(file.partition[place][1] for file in files))
         kind = types.get(name.lower()) or _kind_of(texts)
         _parsed(name, texts, kind)
-        fields.append(StructField(name, kind))
+        fields.append(StructField(spelt.get(name.lower(), name), kind))
     return StructType(tuple(fields))
 
 

@@ -25,6 +25,7 @@ Read = Callable[[str], Any]
 
 _BLANKS = "".join(map(chr, range(33)))  # The characters that Spark trims.
 _WIDEST = 76  # The digits of Arrow's widest decimals.
+_MICRO = Decimal("0.000001")
 
 
 @over_arrays
@@ -228,12 +229,10 @@ def _epoch_seconds(value: pa.Array, kind: pa.DataType) -> pa.Array:
     micros, absent = _micros(value), numpy_array(pc.is_null(value))
     if pa.types.is_integer(kind):
         return _to_whole(arrow_array(micros // 1_000_000, pa.int64(), mask=absent), kind)
-    seconds = arrow_array(micros / 1e6, pa.float64(), mask=absent)
-    return (
-        _float_to_decimal(seconds, kind)
-        if pa.types.is_decimal(kind)
-        else seconds.cast(kind, safe=False)
-    )
+    if pa.types.is_decimal(kind):
+        whole = arrow_array(micros, pa.int64(), mask=absent).cast(pa.decimal128(19, 0))
+        return _to_decimal(pc.multiply(whole, arrow_scalar(_MICRO, pa.decimal128(6, 6))), kind)
+    return arrow_array(micros / 1e6, pa.float64(), mask=absent).cast(kind, safe=False)
 
 
 # To text ---------------------------------------------------------------------------------------

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.expressions.signatures import INTEGER, Function, Result, Typed, refuse
 from txlog.expressions.tree import Cast, Column
 from txlog.expressions.type_rules import INTEGERS, LONG
 from txlog.expressions.values import Compute, numbers, of_distinct, of_numbers, over_arrays
-from txlog.schema.types import STRING, DataType, PrimitiveType, type_name
+from txlog.schema.types import STRING, DataType, DecimalType, PrimitiveType, type_name
 
 _SEED = 42
+_LONG_DIGITS = 18  # Decimals of more digits are hashed as bytes.
 _HASHED = INTEGERS | {
     "boolean",
     "date",
@@ -50,10 +52,11 @@ def _rule(gives: DataType) -> Result:
     def result(name: str, args: Sequence[Typed]) -> DataType:
         for node, kind in args:
             primitive = kind.name if isinstance(kind, PrimitiveType) else ""
-            if primitive not in _HASHED:
+            is_decimal = isinstance(kind, DecimalType)
+            if primitive not in _HASHED and not is_decimal:
                 raise refuse(name, f"does not support {type_name(kind)}")
             # In Spark a computed number may have another type, and so another hash.
-            if primitive in INTEGERS and not isinstance(node, Column | Cast):
+            if (is_decimal or primitive in INTEGERS) and not isinstance(node, Column | Cast):
                 raise refuse(name, "needs columns or casts, not computed numbers or constants")
         return gives
 
@@ -82,6 +85,13 @@ def _chain(
 
     def hashed(column: pa.Array, seeds: Any) -> Any:
         kind = column.type
+        if pa.types.is_decimal(kind):
+            found = [None if one is None else _unscaled(one) for one in column.to_pylist()]
+            if kind.precision <= _LONG_DIGITS:
+                return of_long(np.array([one or 0 for one in found], np.int64), seeds)
+            texts = [None if one is None else _as_java(one) for one in found]
+            column = arrow_array(texts, pa.binary())
+            kind = column.type
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
             known: dict[tuple[bytes, int], int] = {}
             items = column.cast(pa.binary()).to_pylist()
@@ -98,6 +108,19 @@ def _chain(
         return (of_long if is_long else of_int)(plain, seeds)
 
     return compute
+
+
+def _unscaled(number: Decimal) -> int:
+    """Return the digits of a decimal as a whole number."""
+    sign, digits, _ = number.as_tuple()
+    whole = int("".join(map(str, digits)))
+    return -whole if sign else whole
+
+
+def _as_java(number: int) -> bytes:
+    """Return a whole number as the bytes of Java's `BigInteger`."""
+    bits = (number if number >= 0 else ~number).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 def _rotated(value: Any, count: int) -> Any:

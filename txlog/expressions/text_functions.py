@@ -14,7 +14,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.texts import is_unicode
 from txlog.expressions.signatures import INTEGER, Args, Function, refuse, text
-from txlog.expressions.tree import Call
+from txlog.expressions.tree import Call, Expression, Literal
 from txlog.expressions.values import Compute, of_distinct
 from txlog.schema.types import STRING
 
@@ -96,6 +96,12 @@ def _locate(part: str, value: Any, *more: Any) -> Any:
     return of_distinct(
         lambda item: item.find(part, start - 1) + 1 if 1 <= start <= len(item) + 1 else 0
     )(text(value), more[-1])
+
+
+def _from_nowhere(args: Args) -> Expression | None:
+    """Return 0 for a position that is NULL, as Spark does before it looks at the other values."""
+    is_null = len(args) == 3 and isinstance(args[2], Literal) and args[2].value is None
+    return Literal(0) if is_null else None
 
 
 def _per_item(function: Callable[..., Any]) -> Compute:
@@ -381,7 +387,7 @@ TEXTS: dict[str, Function] = {
     "substring_index": Function(STRING, (_S, "string!", "whole!"), _per_item(_substring_index)),
     "overlay": Function(STRING, (_S, "string!", "whole!", "whole!"), _per_item(_overlay), 3),
     "instr": Function(INTEGER, (_S, "string!"), _per_item(lambda item, part: item.find(part) + 1)),
-    "locate": Function(INTEGER, ("string!", _S, "whole!"), _locate, 2),
+    "locate": Function(INTEGER, ("string!", _S, "whole!"), _locate, 2, rewrite=_from_nowhere),
     "trim": Function(
         STRING,
         (_S, "string!"),

@@ -482,7 +482,19 @@ def lit(value: object) -> Expression:
 
 
 def _literal(value: object) -> Literal:
-    return value if isinstance(value, Literal) else Literal(value)
+    if isinstance(value, Literal):
+        return value
+    return Literal(None if _is_null(value) else value)
+
+
+def _is_null(value: object) -> bool:
+    """Return whether a value is None, or what pandas, NumPy or pyarrow have in its place."""
+    match type(value).__name__:
+        case "NaTType" | "NAType":
+            return True
+        case "datetime64" | "timedelta64":
+            return str(value) == "NaT"
+    return value is None or getattr(value, "is_valid", True) is False
 
 
 def in_zone(node: Expression, zone: str | None) -> Expression:
@@ -524,15 +536,15 @@ def _of_filter(given: Any) -> Expression:
         )
     if not isinstance(value, list | tuple | set | frozenset):
         raise _bad_filter(f"{operator} needs a list, not {value!r}")
-    found: Expression = column.isin([one for one in value if one is not None])
-    if any(one is None for one in value):
+    found: Expression = column.isin([one for one in value if not _is_null(one)])
+    if any(map(_is_null, value)):
         found = Or((found, IsNull(column)))
     return found if operator == "in" else Not(found)
 
 
 def _compared_with(sign: Comparator, column: Column, value: Any) -> Expression:
     """Return a comparison in which None means null, as no row of SQL's `= NULL` is true."""
-    if value is not None:
+    if not _is_null(value):
         return Comparison(sign, column, lit(value))
     if sign not in ("=", "<>"):
         raise _bad_filter(

@@ -143,7 +143,7 @@ class TableMerger:
         except InvalidInputError as error:
             # What other verbs call these. The values come from the clauses, or else the source.
             values = "updates" if any(one.updates for one in self._clauses) else "source"
-            words = {"data": values, "updates": values, "where": "predicate"}
+            words = {"data": values, "updates": values, "where": "predicate", "schema": "source"}
             error.argument = words.get(error.argument or "", error.argument)
             raise
 

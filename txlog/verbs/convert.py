@@ -137,7 +137,9 @@ def convert(
     adds = [
         Add(
             path=encode_path(file.name),
-            partition_values=dict(file.partition),
+            partition_values=dict(
+                zip(partitions.names(), (value for _, value in file.partition), strict=True)
+            ),
             size=info.size,
             modification_time=info.modified_ms or now_ms,
             data_change=True,
@@ -250,14 +252,17 @@ def _schema(
             united = _united(known.type, field.type)
             if united is not None and united != known.type:
                 columns[field.name.lower()] = replace(known, type=united), first
-            if united is None or partitions.get(field.name) is not None:
+            partition = partitions.get(field.name)
+            if united is None or partition is not None:
                 other = f"{type_name(known.type)} in {first}"
+                if partition is not None:
+                    other = f"the folders have the partition column {partition.name}"
                 raise SchemaMismatchError(
                     argument="data",
                     path=file.name,
                     field=field.name,
                     reason=f"column {field.name} is {type_name(field.type)} in {file.name}, "
-                    f"and {other if united is None else 'a partition column'}",
+                    f"and {other}",
                     remedy="Nothing was committed. Write one of the files again",
                 )
     return StructType((*(field for field, _ in columns.values()), *partitions.fields))
