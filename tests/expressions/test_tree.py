@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind
 from txlog.expressions.operators import Operator
 from txlog.expressions.sql import parse_sql, to_sql
@@ -95,3 +96,11 @@ def test_what_has_no_operator_is_shown_by_name() -> None:
     for _ in range(20_000):
         deep = deep + 1
     assert repr(deep) == "<Arithmetic that is nested too deeply to be shown>"
+
+
+@pytest.mark.parametrize("name", [["a"], None, 1])
+def test_what_is_no_text_needs_no_backticks(name: object) -> None:
+    with pytest.raises(InvalidTypeError, match="Pass each name as a string"):
+        col(name)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="in backticks"):
+        col("`a")

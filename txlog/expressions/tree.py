@@ -456,11 +456,11 @@ def col(name: str) -> Column:
         if name[position] != ".":
             break
         position += 1
-    kind = InvalidInputError if isinstance(name, str) else InvalidTypeError
-    raise kind(
-        argument="name",
-        reason=f"{name!r} is not a column name",
-        remedy="Put names with special characters in backticks",
+    reason = f"{name!r} is not a column name"
+    if not isinstance(name, str):
+        raise InvalidTypeError(argument="name", reason=reason, remedy="Pass each name as a string")
+    raise InvalidInputError(
+        argument="name", reason=reason, remedy="Put names with special characters in backticks"
     )
 
 

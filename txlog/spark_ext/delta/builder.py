@@ -580,7 +580,7 @@ def _unchecked_length(column: str, text: str) -> InvalidInputError:
     return InvalidInputError(
         argument="dataType",
         field=column,
-        reason=f"{text!r}: txlog does not check the length of text",
+        reason=f"{text!r}: txlog declares no length of text",
         remedy="Use STRING, and a CHECK constraint for the length",
     )
 
