@@ -1,5 +1,6 @@
 """Data that does not fit is refused before a file is written; other data is stored exactly."""
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.base.errors import InvalidInputError
 from txlog.data_files.options import as_schema
 from txlog.schema.types import ArrayType, PrimitiveType, StructField, StructType
 
@@ -390,3 +392,19 @@ def test_each_fault_has_its_own_remedy(
     with pytest.raises(txlog.SchemaMismatchError, match=f"{remedy}") as caught:
         table.append(pa.table(data))
     assert ("merge" in str(caught.value)) == ("merge" in remedy)
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.month_day_nano_interval()], ids=str)
+def test_a_type_that_no_table_has_is_one_of_an_argument(kind: pa.DataType, tmp_path: Path) -> None:
+    inner = pa.struct([("x", kind)])
+    rows = pa.table({"id": [1], "s": pa.nulls(1, inner)})
+    table = txlog.write(tmp_path / "t", pa.table({"id": [1]}))
+    calls: dict[str, Callable[[], Any]] = {
+        "data": lambda: txlog.write(tmp_path / "n", rows),
+        "schema": lambda: txlog.Table.create(tmp_path / "n", rows.schema),
+        "columns": lambda: table.alter.add_columns(rows.schema.remove(0)),
+    }
+    for argument, call in calls.items():
+        with pytest.raises(InvalidInputError) as caught:
+            call()
+        assert (caught.value.argument, caught.value.field) == (argument, "s.x")

@@ -225,7 +225,7 @@ _CALLED = {
     "columns": ("sort_by", "on", "cols", "constraints"),
     "commit": ("wanted", "target", "a", "b"),
     "data": ("source", "updates", "new_values", "set", "values", "constraints", "columns", "column",
-             "df", "uri", "operation"),
+             "schema", "df", "uri", "operation"),
     "description": ("comment",),
     "df": ("source", "data"),
     "feature": ("drop", "add", "featureName"),

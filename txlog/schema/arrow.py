@@ -490,11 +490,13 @@ def _type(kind: pa.DataType, path: str, taken: _Leniency) -> DataType:
         return _type(kind.storage_type, path, taken)
     if pa.types.is_null(kind):
         raise InvalidInputError(
+            argument="data",
             reason=f"{path} holds only nulls, so its type is unknown",
             field=path,
             remedy="Cast the column to the type that it should have, or omit it",
         )
     raise InvalidInputError(
+        argument="data",
         reason=f"the Arrow type {kind} has no counterpart in a Delta table",
         field=path,
         remedy="Cast the column to a type that Delta has, or omit it",
