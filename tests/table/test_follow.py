@@ -288,7 +288,7 @@ def test_a_table_that_is_removed_is_an_error_at_the_end_of_the_wait(tmp_path: Pa
 
 
 @pytest.mark.spec("STR-63")
-@pytest.mark.parametrize(("start", "taken"), [(0, [0, 1]), (1, [1]), (1, []), (None, [])])
+@pytest.mark.parametrize(("start", "taken"), [(0, [0]), (0, [0, 1]), (1, [1]), (1, []), (None, [])])
 def test_a_log_whose_commits_were_replaced_is_noticed_without_metadata(
     tmp_path: Path, start: int | None, taken: list[int]
 ) -> None:

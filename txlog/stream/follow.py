@@ -16,7 +16,7 @@ from txlog.base.errors import CommitConflictError, InvalidInputError, LogCorrupt
 from txlog.log.names import LogFile, commit_name
 from txlog.snapshot.commits import Commit, is_gone, read_commit
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store
+from txlog.store.base import Store, is_far
 from txlog.store.branches import branch_id, other_branch
 from txlog.stream.stream import CommitsAhead, Words, commit_facts, is_replaced
 
@@ -176,7 +176,8 @@ class Follower:
                 exists = True
                 continue
             self._require_same_table(commit)
-            if not was_listed:
+            # Of a near store, asking costs little, and a listing may be older than another table.
+            if not was_listed or not is_far(self._store):
                 self._require_same_log(commit.version)
             self._found_size = file.size
             return commit
