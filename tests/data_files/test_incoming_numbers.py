@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -167,6 +168,18 @@ def test_text_is_made_of_numbers_by_expressions_only(tmp_path: Path) -> None:
         table.upsert(data, on="k")
     table.update({"t": "k + 1"})
     assert table.to_arrow()["t"].to_pylist() == ["2"]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str)
+def test_the_remedy_says_what_a_cast_loses(tmp_path: Path, kind: pa.DataType) -> None:
+    table = txlog.write(tmp_path, pa.table({"d": pa.array([18_000], pa.date32()), "b": [1]}))
+    times = pa.table({"d": pa.array([18_000 * 86_400_000_000 + 5], kind)})
+    with pytest.raises(SchemaMismatchError, match=r"Cast d .* if their time of day may be lost"):
+        table.append(times)
+    table.append(times.cast(pa.schema([("d", pa.date32())]), safe=False))
+    assert table.to_arrow()["d"].to_pylist() == [date(2019, 4, 14)] * 2
+    with pytest.raises(SchemaMismatchError, match="or correct values that this type cannot hold"):
+        table.update({"b": "b + 1e30"})
 
 
 def test_a_cast_chooses_what_is_lost(tmp_path: Path) -> None:

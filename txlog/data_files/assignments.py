@@ -143,7 +143,8 @@ class Assignments:
         self, one: Assignment, data: pa.RecordBatch, rows: pa.RecordBatch | None = None
     ) -> pa.Array:
         is_given = isinstance(one.value, Column | Literal)
-        remedy = CORRECT if is_given else _as_type(one.field.type)
+        as_type = f"{_as_type(one.field.type)}, or correct values that this type cannot hold"
+        remedy = CORRECT if is_given else as_type
         name = ".".join(one.path)
         try:
             with of_argument("updates", name):

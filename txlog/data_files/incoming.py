@@ -69,6 +69,8 @@ from txlog.stats.partition import is_emptied, without_empty
 
 VARIANT = PrimitiveType("variant")
 _BINARY = PrimitiveType("binary")
+_DATE = PrimitiveType("date")
+_TIMES = (PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz"))
 CORRECT = "Round or correct such values before writing, or give the column a type that holds them"
 """The remedy of a value in data that does not fit its column."""
 _UNNAMED_INDEX = "__index_level_"  # The name that pandas gives an unnamed index in Arrow.
@@ -353,7 +355,7 @@ def require_fit(table: StructType, data: StructType) -> None:
                 [name for _, name in twice],
                 unknown,
                 [field.name for field, column in others if _evolves(field, column)],
-                [column.name for field, column in others if not _evolves(field, column)],
+                [pair for pair in others if not _evolves(*pair)],
                 missing,
             ),
         )
@@ -377,7 +379,7 @@ def _remedy(
     twice: Sequence[str],
     unknown: Sequence[str],
     evolving: Sequence[str],
-    others: Sequence[str],
+    others: Sequence[tuple[StructField, StructField]],
     missing: Sequence[str],
 ) -> str:
     """Return the remedy for columns that do not fit: one sentence for each kind of fault."""
@@ -398,7 +400,10 @@ def _remedy(
             "drop them"
         )
     if others:
-        sentences.append(f"Cast {', '.join(others)} to the types of the table")
+        names = ", ".join(column.name for _, column in others)
+        cut = any(has.type in _TIMES and column.type == _DATE for has, column in others)
+        loss = ", if their time of day may be lost" if cut else ""
+        sentences.append(f"Cast {names} to the types of the table{loss}")
     if missing:
         sentences.append(f"Add {', '.join(missing)} with a value in each row")
     return ". ".join(sentences)
