@@ -981,12 +981,13 @@ CASES: dict[str, Case] = {
 # Remedies that no case provokes, each with the reason.
 ELSEWHERE: Mapping[str, str] = {
     "base/errors.py: pyarrow.set_cpu_count(1)": "needs a machine without threads",
+    'catalog/branches.py: ["sales.orders"]': "catalog/test_catalog_arguments.py",
     "commit/landed.py: txlog.Table | restore(1)": "commit/test_landed_replaced.py",
+    "snapshot/successor.py: txlog.Table": "commit/test_landed_replaced.py",
     "commit/context.py: txlog.spark_ext.SparkEngine(spark)": "needs a session of Spark",
     "data_files/incoming.py: txlog.spark_ext.write | format('txlog')": "needs a frame of Spark",
     "protocol/access.py: txlog.Table(…, catalog_commits=…)": "needs a catalog",
     "snapshot/snapshot.py: catalog_commits": "needs a catalog",
-    "snapshot/references.py: Table.maintenance.forget_clone('x')": "verbs/test_clone_again.py",
     'snapshot/time_travel.py: Table.alter.set_properties({"delta.enableInCommitTimestamps": '
     '"true"})': "needs a store without times; it helps new versions only",
     "store/open.py: storage_options={'x': 'x'}": "needs a second store with another scheme",
