@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from txlog.base.errors import DataFileError, InvalidInputError
 from txlog.base.html import facts_html, rows_html, titled
 
 NAMES = pa.table({"carrier": ["UA", "B6"], "name": ["United", "JetBlue"]})
@@ -35,6 +36,29 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
 def engine(request: pytest.FixtureRequest) -> Any:
     pytest.importorskip(request.param)
     return request.param
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "pages"])
+@pytest.mark.parametrize("deletes", [False, True])
+def test_damage_to_files_is_no_fault_of_the_query(
+    tmp_path: Path, engine: Any, damage: str, deletes: bool
+) -> None:
+    """pyarrow reads files without deleted rows alone, and its errors do not name them."""
+    table = txlog.write(tmp_path, pa.table({"x": range(1000), "s": ["a"] * 1000}))
+    (file,) = tmp_path.glob("*.parquet")
+    table.append(pa.table({"x": [5000], "s": ["b"]}))
+    if deletes:
+        table.delete("x = 3")
+    data = file.read_bytes()
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(data[:500] if damage == "cut" else data[:4] + b"\xff" * 400 + data[404:])
+    with pytest.raises(DataFileError) as caught:
+        txlog.sql("SELECT sum(x), max(s) FROM t", {"t": table.refresh()}, engine=engine)
+    assert caught.value.path == file.name
+    with pytest.raises(InvalidInputError, match="refuses it"):
+        txlog.sql("SELECT sum(nothing) FROM t", {"t": table}, engine=engine)
 
 
 @pytest.mark.slow

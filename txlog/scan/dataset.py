@@ -9,7 +9,8 @@ dataset is made, which opens no file; what only a file's footer shows, when a sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import reduce
 from itertools import groupby
@@ -135,6 +136,7 @@ class Held:
     fragments: Mapping[str, Fragment]
     plan: ScanPlan
     plan_of: PlanOf | None = None
+    faults: list[TxlogError] = field(default_factory=list, compare=False)  # Of `noted`.
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The index is in the memory of this process.
@@ -242,6 +244,15 @@ class Held:
                 plain = found.is_plain and reads == wants and not respelt
             yield plain
 
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note an error of the `with` block: engines that call a dataset keep only its text."""
+        try:
+            yield
+        except TxlogError as error:
+            self.faults.append(error)
+            raise
+
     def batches(
         self,
         paths: Sequence[str],
@@ -331,6 +342,10 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
         """Return a scanner of the rows that are not deleted. It can be used once."""
+        with self._held.noted():
+            return self._scanner(columns, filter, options)
+
+    def _scanner(self, columns: Any, filter: Any, options: dict[str, Any]) -> Any:
         options = self._scanner_options({"columns": columns, "filter": filter, **options})
         columns, filter = options.pop("columns", None), options.pop("filter", None)
         fragments, files, home = self._parts
@@ -383,12 +398,35 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
                     continue
                 paths = [part.path for part in parts]
                 size = options.get("batch_size", BATCH_ROWS)
-                rows = self._held.batches(paths, self.schema, names, size, indexed)
-                yield from ds.Scanner.from_batches(
-                    rows, schema=schema, columns=columns, filter=filter
-                ).to_batches()
+                with self._held.noted():
+                    rows = self._held.batches(paths, self.schema, names, size, indexed)
+                    yield from ds.Scanner.from_batches(
+                        rows, schema=schema, columns=columns, filter=filter
+                    ).to_batches()
 
         return ds.Scanner.from_batches(batches(), schema=plain([]).projected_schema)
+
+    @property
+    def fault(self) -> TxlogError | None:
+        """The first error of txlog while an engine read the dataset; None if there was none."""
+        return next(iter(self._held.faults), None)
+
+    def require_readable(self) -> None:
+        """Read all files, to name the one at fault after an error of pyarrow, which does not.
+
+        Raises
+        ------
+        DataFileError
+            A file is damaged or missing.
+        """
+        for part in self._parts[0]:
+            try:
+                for _ in part.to_batches():
+                    pass
+            except (OSError, pa.ArrowException):
+                paths, names = [part.path], self.schema.names
+                for _ in self._held.batches(paths, self.schema, names, BATCH_ROWS):
+                    pass
 
     def to_table(self, *arguments: Any, **options: Any) -> pa.Table:
         """Return the rows as pyarrow does, and with the metadata of the schema, which it omits."""

@@ -15,10 +15,12 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
+    TxlogError,
     UnsupportedFeatureError,
     in_callers_words,
     require_flags,
 )
+from txlog.scan.dataset import TableDataset
 from txlog.table.key_joins import narrow
 from txlog.table.table import Table
 
@@ -72,6 +74,8 @@ def sql(
         The text is not a single query, or the engine refuses it.
     NotFoundError
         A name is not one of `tables`, and there is no table at that path.
+    DataFileError
+        A file of a table is damaged or missing. Other errors as for `Table.scan`.
     UnsupportedFeatureError
         Neither engine is installed.
 
@@ -424,7 +428,7 @@ def _by_duckdb(text: str, relations: Mapping[str, Any]) -> pa.Table:
         try:
             return connection.sql(text).to_arrow_table()
         except duckdb.Error as error:
-            raise _refused("duckdb", error) from error
+            raise _why(relations, error) or _refused("duckdb", error) from error
 
 
 def _by_polars(text: str, relations: Mapping[str, Any]) -> pa.Table:
@@ -439,8 +443,24 @@ def _by_polars(text: str, relations: Mapping[str, Any]) -> pa.Table:
     try:
         with pl.SQLContext(frames) as context:
             return context.execute(text, eager=True).to_arrow()
-    except pl.exceptions.PolarsError as error:
-        raise _refused("polars", error) from error
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+        raise _why(relations, error) or _refused("polars", error) from error
+
+
+def _why(relations: Mapping[str, Any], error: Exception) -> TxlogError | None:
+    """Return the error of reading a table behind that of an engine; None: the query is at fault."""
+    tables = [one for one in relations.values() if isinstance(one, TableDataset)]
+    for table in tables:
+        if table.fault is not None:
+            return table.fault
+    # Files that pyarrow reads alone: its errors do not name them, and duckdb passes on the text.
+    if isinstance(error, OSError | pa.ArrowException) or "reading the stream" in str(error):
+        try:
+            for table in tables:
+                table.require_readable()
+        except TxlogError as fault:
+            return fault
+    return None
 
 
 def _refused(engine: str, error: Exception) -> InvalidInputError:
