@@ -946,15 +946,6 @@ class Catalog:
         InvalidInputError
             The file of the catalog's database is inside the place: a vacuum would delete it.
         """
-        path = path_of(self._database.url)
-        if path is not None and is_within(location, str(Path(path).parent)):
-            raise InvalidInputError(
-                argument="uri" if table_id else "location",
-                reason=f"the catalog's database {path} is inside the folder {location}, and a "
-                "vacuum of the table would delete it",
-                remedy="Choose another folder for the table. If the table is there already, close "
-                "the catalog, and move its database out of the folder",
-            )
         for row in self._database.all_tables():
             if row.table_id != table_id and _overlap(row.location, location):
                 raise AlreadyExistsError(
@@ -964,6 +955,15 @@ class Catalog:
                     remedy="Choose another place. If that table was moved or deleted, drop and "
                     "purge its name first",
                 )
+        path = path_of(self._database.url)
+        if path is not None and is_within(location, str(Path(path).parent)):
+            raise InvalidInputError(
+                argument="uri" if table_id else "location",
+                reason=f"the catalog's database {path} is inside the folder {location}, and a "
+                "vacuum of the table would delete it",
+                remedy="Choose another folder for the table. If the table is there already, close "
+                "the catalog, and move its database out of the folder",
+            )
 
     def _place_of(self, name: str) -> str:
         """Return a folder for a new table: that of its name, unless a table is there already."""

@@ -307,7 +307,7 @@ def _update(
             user_metadata=request.who.commit_info(request.message),
             refresh=False,
         )
-    except OutcomeUnknownError:
+    except (OutcomeUnknownError, NotFoundError):  # A purge may have deleted the table.
         _require_not_purged(home, state.dataset_id)
         raise
     home.keep(uuid, table.snapshot)
