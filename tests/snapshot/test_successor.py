@@ -10,8 +10,11 @@ import pytest
 
 import txlog
 from txlog.base.errors import CommitConflictError, NotFoundError
+from txlog.snapshot.snapshot import Place
+from txlog.snapshot.successor import found_in_place, require_in_place
+from txlog.store.base import ObjectInfo
 from txlog.store.local.local import LocalStore
-from txlog.testing import LatencyStore, open_table
+from txlog.testing import CountingStore, LatencyStore, open_table
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -86,3 +89,39 @@ def test_no_handle_mixes_two_tables(tmp_path: Path, look: str, now: str, far: bo
         LOOKS[look](table, tmp_path / "clone")
     assert contents(root) == before
     assert not (tmp_path / "clone" / "_delta_log").exists()
+
+
+class BySeconds(LatencyStore):
+    """As Google's store and MinIO: listings have milliseconds, and a file alone has seconds."""
+
+    def info(self, path: str) -> ObjectInfo:
+        info = super().info(path)
+        assert info.modified_ms is not None
+        return info._replace(modified_ms=info.modified_ms // 1000 * 1000)
+
+
+@pytest.mark.spec("CON-34", "CON-35")
+def test_a_time_in_whole_seconds_is_no_other_commit(tmp_path: Path) -> None:
+    """The log is not read for it, but another table of the same second is found."""
+    root = tmp_path / "t"
+
+    def at_ms(first: int, ms: int) -> None:
+        made(root, first, 2)
+        for path in root.rglob("*"):
+            os.utime(path, ns=(0, ms * 1_000_000))
+
+    at_ms(0, 1_600_000_000_123)
+    store = CountingStore(BySeconds(LocalStore(str(root)), delay_s=0))
+    opened = open_table(store).snapshot
+    place = Place.of(opened)
+    assert place is not None
+    store.reset()
+    require_in_place(store, opened)
+    assert found_in_place(store, place, ()) == place.made_ms == 1_600_000_000_123
+    assert store.requests == {"info": 2, "list_after": 2}
+    shutil.rmtree(root)
+    at_ms(100, 1_600_000_000_124)
+    with pytest.raises(CommitConflictError, match="another table"):
+        require_in_place(store, opened)
+    with pytest.raises(CommitConflictError, match="another table"):
+        found_in_place(store, place, ())

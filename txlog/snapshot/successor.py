@@ -9,11 +9,13 @@ import pyarrow as pa
 
 from txlog.base.columns import flat
 from txlog.base.errors import CommitConflictError, LogCorruptError, NotFoundError, TxlogError
+from txlog.log.names import LogFile
 from txlog.reconcile.files import file_keys
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import (
     commit_at,
     is_loaded,
+    list_log,
     load_snapshot,
     other_table,
     require_successor,
@@ -25,8 +27,8 @@ from txlog.store.base import Store
 def require_in_place(store: Store, read: Snapshot) -> None:
     """Raise if another table, or an older copy, took the place of one that was read before.
 
-    This costs one request for the commit of the version. Only if that is another one by now, the
-    log is read.
+    This costs one request for the commit of the version, and a listing if the store tells times
+    more exactly in listings. Only if the commit is another one by now, the log is read.
 
     Raises
     ------
@@ -37,7 +39,7 @@ def require_in_place(store: Store, read: Snapshot) -> None:
     """
     if store.ratifies or read.catalog is not None:
         return  # Commits of these may have other names.
-    own = commit_at(store, read.version)
+    own = _commit_as_listed(store, read.version, read.head_ms)
     if is_loaded(own, read):
         return
     from txlog.snapshot.salvage import latest_left  # Few calls need it.
@@ -67,7 +69,7 @@ def found_in_place(store: Store, place: Place, known: Collection[int | None]) ->
     CommitConflictError
         Another table took the place.
     """
-    own = commit_at(store, place.version)
+    own = _commit_as_listed(store, place.version, place.made_ms)
     made_ms = None if own is None else own.modified_ms
     if made_ms == place.made_ms or made_ms in known:
         return made_ms
@@ -80,6 +82,21 @@ def found_in_place(store: Store, place: Place, known: Collection[int | None]) ->
         if found.metadata.id != place.table_id and not cleaned:
             raise other_table(found.version, store.root)
     return made_ms
+
+
+def _commit_as_listed(store: Store, version: int, known_ms: int | None) -> LogFile | None:
+    """Return the commit of a version, or None; its time is exact enough for the known one.
+
+    Google's store and MinIO list milliseconds, but give whole seconds for a file alone.
+    """
+    own = commit_at(store, version)
+    if own is None or own.modified_ms is None or known_ms is None:
+        return own
+    is_whole = own.modified_ms % 1000 == 0
+    if is_whole and 0 < abs(own.modified_ms - known_ms) < 1000:
+        listed = (file for file in list_log(store, since=version) if file.name == own.name)
+        return next(listed, own)
+    return own
 
 
 def require_same_version(store: Store, read: Snapshot, found: Snapshot | None = None) -> None:
