@@ -7,10 +7,22 @@ from txlog.base.effects import Effects
 
 @dataclass(frozen=True)
 class Ticking(Effects):
-    """Ids count up for each actor, and chance is always the same."""
+    """Ids count up for each actor, chance is always the same, and a look at the clock takes 1 ms.
+
+    So a slow machine takes no other way, as operations do that have taken ten seconds.
+    """
 
     actor: int = 0
     ids: list[int] = field(default_factory=lambda: [0])
+    passed_s: list[float] = field(default_factory=lambda: [0.0])
+
+    def monotonic_s(self) -> float:
+        self.passed_s[0] += 0.001
+        return self.passed_s[0]
+
+    def sleep_s(self, seconds: float) -> None:
+        self.passed_s[0] += seconds
+        super().sleep_s(seconds)
 
     def uuid(self) -> str:
         self.ids[0] += 1

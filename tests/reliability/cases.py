@@ -320,6 +320,7 @@ class Case:
     gives_up: int = 0  # How many versions it makes to give up after a failure.
     between: Run | None = None  # A verb that makes what the table may be between two commits.
     holds: Callable[[Store], object] = lambda _: None  # Raises if the end is not as it should be.
+    frees: Callable[[Context], object] = lambda _: None  # Lets anybody write the table again.
 
 
 def on(verb: Callable[[txlog.Table], object], *covers: type, **more: Any) -> Case:
@@ -339,6 +340,10 @@ def published(context: Context) -> Snapshot:
 
 def taken_in(context: Context, _: object) -> object:
     return execute(TakeIn("writes", "a catalog"), context, published(context))
+
+
+def let_out(context: Context) -> object:
+    return execute(LetOut(), context, published(context))
 
 
 def recorded(context: Context) -> None:
@@ -595,9 +600,9 @@ CASES: dict[str, Case] = {
     "cluster by": on(lambda t: t.alter.cluster_by("id", txn=TXN), ClusterBy),
     "pin": on(lambda t: t.pins.create("good", version=2, txn=TXN), SetPin),
     "unpin": on(lambda t: t.pins.delete("good", txn=TXN), DropPin, make=with_pin),
-    "take in": Case(taken_in, (TakeIn,), retries=False),
+    "take in": Case(taken_in, (TakeIn,), retries=False, frees=let_out),
     "let out": Case(
-        lambda context, _: execute(LetOut(), context, published(context)),
+        lambda context, _: let_out(context),
         (LetOut,),
         lambda context: taken_in(context, plain(context)),
         retries=False,

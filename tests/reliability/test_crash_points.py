@@ -84,8 +84,9 @@ def run(case: Case, store: Store, handle: txlog.Table | None) -> None:
         case.run(context, handle)
 
 
-def finish(store: MemoryStore) -> Counter[str]:
+def finish(case: Case, store: MemoryStore) -> Counter[str]:
     """Write once more, clean up, and return what is there then."""
+    case.frees(context_of(store))
     table = opened(store)
     before, names = table.count(), table.schema.names
     more = rows(900, 901).select([name for name in names if name in SCHEMA.names])
@@ -124,7 +125,7 @@ def model_of(case: Case, store: MemoryStore) -> Model:
     case.holds(store)
     if case.retries:
         assert after[6] == TXN[1]
-    left = finish(store)
+    left = finish(case, store)
     clear(store)
     between = []
     if case.between is not None:
@@ -170,7 +171,7 @@ def check(model: Model, point: CrashPoint, store: MemoryStore) -> None:
     if case.commits == 1:
         assert done.version - model.version in (0, case.gives_up)
     case.holds(store)
-    assert finish(store) <= model.left
+    assert finish(case, store) <= model.left
     clear(store)
 
 
