@@ -101,6 +101,6 @@ def test_what_has_no_operator_is_shown_by_name() -> None:
 @pytest.mark.parametrize("name", [["a"], None, 1])
 def test_what_is_no_text_needs_no_backticks(name: object) -> None:
     with pytest.raises(InvalidTypeError, match="Pass each name as a string"):
-        col(name)  # type: ignore[arg-type]
+        col(name)  # type: ignore[arg-type]  # It is no text, and that is the test.
     with pytest.raises(InvalidInputError, match="in backticks"):
         col("`a")

@@ -123,5 +123,5 @@ def test_no_acknowledged_row_of_a_branch_is_lost(tmp_path: Path, kills: bool) ->
 @pytest.mark.spec("BRA-15", "BRA-16", "GUA-4")
 def test_no_acknowledged_row_of_a_branch_is_lost_for_long(tmp_path: Path) -> None:
     told, published = run(tmp_path, 60, kills=True)
-    assert min(told, published) > 4  # As many as a busy machine makes in a minute.
+    assert min(told, published) > 20
     print(f"{told} rows were told, {published} branches were published")

@@ -133,7 +133,7 @@ def require_same_version(store: Store, read: Snapshot, found: Snapshot | None = 
 
 
 def _facts(snapshot: Snapshot) -> Hashable:
-    """Return what determines the reading of a version, and is the same in commit and checkpoint."""
+    """Return the facts with which a version is read. Commits and checkpoints state them alike."""
     metadata, protocol = snapshot.metadata, snapshot.protocol
     domains = snapshot.controls.domains.values()
     return (

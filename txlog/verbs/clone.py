@@ -389,7 +389,7 @@ def other_tables(store: Store, live: pa.Table) -> list[tuple[Store, Snapshot]]:
     far = keys.filter(pc.match_substring_regex(keys, r"^(/|\w+:)"))
     folders = pc.unique(pc.replace_substring_regex(far, "/[^/]*$", "")).to_pylist()
     found: list[tuple[Store, Snapshot]] = []
-    free: set[str] = set()  # Folders that are none of a table.
+    free: set[str] = set()  # Folders without a table.
     for folder in sorted(folders):
         options = without_branch(locate(store, f"{folder}/file")[0].options)
         place = folder
