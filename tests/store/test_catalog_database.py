@@ -83,10 +83,12 @@ def test_names_ignore_case(database: CatalogDatabase) -> None:
     assert found.name == "T1"
     with pytest.raises(AlreadyExistsError):
         database.add(TableRow("idx", "t1", "/x", None, None, 0, None))
+    other = database.table("t2")
+    assert other is not None
     with pytest.raises(AlreadyExistsError):
-        database.change("id2", name="t1")
-    assert database.change("id1", name="t1")
-    assert not database.change("nobody", name="u")
+        database.give_name(other, "t1")
+    assert database.give_name(found, "t1")
+    assert not database.give_name(found._replace(table_id="nobody"), "u")
     assert [row.name for row in database.tables()] == sorted(["T0", "t1", "T2"], key=str)
 
 
