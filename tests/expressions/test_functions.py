@@ -478,7 +478,7 @@ def test_case_computes_values_of_its_rows_alone() -> None:
         ("left(s, n)", "needs a constant of type"),
         ("trunc(day, 'HOUR')", "does not know the unit"),
         ("size(s)", "size needs array or map, not string"),
-        ("l['k']", "needs an integer as the index"),
+        ("l['k']", "needs whole numbers as the index"),
         ("abs(s)", "abs needs"),
         ("my_udf(s)", "the SQL function MY_UDF is not supported"),
         ("acosh(x)", "the SQL function ACOSH is not supported"),

@@ -40,7 +40,7 @@ def _element(name: str, args: Sequence[Typed]) -> DataType:
     (_, kind), (key, key_kind) = args
     if isinstance(kind, ArrayType):
         if primitive_name(key_kind) not in INTEGERS:
-            raise refuse(name, f"needs an integer as the index, not {type_name(key_kind)}")
+            raise refuse(name, f"needs whole numbers as the index, not {type_name(key_kind)}")
         return kind.element
     if not isinstance(kind, MapType):
         raise refuse(name, f"needs a map or an array, not {type_name(kind)}")
