@@ -204,6 +204,8 @@ def test_calls_of_any_arguments_raise_errors_of_txlog() -> None:
         ("locate(NULL, s)", "int32: None"),
         ("locate(CAST(NULL AS STRING), s)", "int32: None"),
         ("locate('x', s, NULL)", "int32: 0"),
+        ("1.25 + locate('x', s, NULL)", "decimal128(13, 2): 1.25"),  # The 0 is no constant.
+        ("1.25 + 0", "decimal128(4, 2): 1.25"),
         (
             "CAST(TIMESTAMP '9999-12-31 23:59:59.999999' AS DECIMAL(20, 6))",
             "decimal128(20, 6): 253402300799.999999",

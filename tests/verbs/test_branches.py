@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.commit.operation import execute
 from txlog.extend import context_of
 from txlog.snapshot.branches import REGISTRY, registry_of, require_branch
 from txlog.snapshot.live_files import load_files
@@ -317,26 +319,55 @@ def test_nothing_is_written_to_a_closed_branch(tmp_path: Path, how: str, written
 
 
 @pytest.mark.spec("BRA-15")
+@pytest.mark.parametrize("how", ["publish", "discard"])
+@pytest.mark.parametrize("rows", [1, 2, 100])
 def test_a_commit_is_either_published_or_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, how: str
 ) -> None:
-    """A writer commits between the look of the publisher at the branch and its commit."""
+    """A writer commits each time between the look of the publisher at the branch and its commit."""
     table, branch = branched(tmp_path / "t")
     branch.append(xs(10))
-    close = PublishBranch._close
-    late = iter([11, 12])
+    operation = PublishBranch if how == "publish" else DiscardBranch
+    close = operation._close
+    late = iter(range(11, 11 + rows))
+    told = [10]
 
-    def between(self: PublishBranch, *arguments: Any) -> bool:
+    def between(self: Any, *arguments: Any, exact: bool) -> int | None:
         value = next(late, None)
         if value is not None:
-            branch.append(xs(value))
-        return close(self, *arguments)
+            with suppress(CommitConflictError):
+                branch.append(xs(value))
+                told.append(value)
+        return close(self, *arguments, exact=exact)
 
-    monkeypatch.setattr(PublishBranch, "_close", between)
-    table.branches.publish("b")
-    assert left(table) == [1, 2, 3, 4, 5, 6, 10, 11, 12]
+    monkeypatch.setattr(operation, "_close", between)
+    getattr(table.branches, how)("b")
+    main = [1, 2, 3, 4, 5, 6]
+    assert left(table) == ([*main, *told] if how == "publish" else main)
+    assert len(told) < 5
     with pytest.raises(CommitConflictError):
         branch.append(xs(13))
+
+
+@pytest.mark.spec("BRA-15")
+def test_a_version_that_others_overtake_is_not_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, branch = branched(tmp_path / "t")
+    branch.append(xs(10))
+    tip = branch.version
+    close = PublishBranch._close
+
+    def between(self: PublishBranch, *arguments: Any, exact: bool) -> int | None:
+        branch.append(xs(11))
+        return close(self, *arguments, exact=exact)
+
+    monkeypatch.setattr(PublishBranch, "_close", between)
+    with pytest.raises(CommitConflictError, match=f"version {tip} of the branch 'b' was to be"):
+        execute(PublishBranch("b", tip=tip), context_of(table), table.snapshot)
+    branch.append(xs(12))
+    history = [one["operation"] for one in branch.history()]
+    assert "CLOSE BRANCH" not in history
 
 
 @pytest.mark.spec("BRA-16")
@@ -347,8 +378,8 @@ def test_a_late_conflict_opens_the_branch_again(
     branch.delete("x = 1")
     close = PublishBranch._close
 
-    def after(self: PublishBranch, *arguments: Any) -> bool:
-        done = close(self, *arguments)
+    def after(self: PublishBranch, *arguments: Any, exact: bool) -> int | None:
+        done = close(self, *arguments, exact=exact)
         if table.version == 2:
             table.delete("x = 1")
         return done
@@ -411,13 +442,14 @@ def test_a_log_that_was_closed_before_is_not_taken_for_that_of_a_new_branch(
     closing.context = context_of(table)
     table.branches.create("b")
     old = require_branch(table.refresh().snapshot, "b")
-    assert closing._close(old, load_snapshot(BranchStore.of(closing.context.store, old.chain)))
+    old_tip = load_snapshot(BranchStore.of(closing.context.store, old.chain))
+    assert closing._close(old, old_tip, exact=True) == old_tip.version
     table.branches.publish("b")
     table.branches.create("b")
     new = require_branch(table.refresh().snapshot, "b")
     tip = load_snapshot(BranchStore.of(closing.context.store, new.chain))
     txlog.Table(table.uri, branch="b").append(xs(4))
-    assert not closing._close(new, tip)
+    assert closing._close(new, tip, exact=True) is None
 
 
 @pytest.mark.spec("BRA-17")
@@ -425,8 +457,6 @@ def test_changes_of_the_registry_follow_each_other(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     base = table.snapshot
     context = context_of(table)
-    from txlog.commit.operation import execute
-
     for number in range(3):  # Each writer saw the table without the others' branches.
         execute(CreateBranch(f"b{number}"), context, base)
     latest = load_snapshot(context.store)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.texts import is_unicode
 from txlog.expressions.signatures import INTEGER, Args, Function, refuse, text
-from txlog.expressions.tree import Call, Expression, Literal
+from txlog.expressions.tree import Call, Cast, Expression, Literal
 from txlog.expressions.values import Compute, of_distinct
 from txlog.schema.types import STRING
 
@@ -101,7 +101,7 @@ def _locate(part: str, value: Any, *more: Any) -> Any:
 def _from_nowhere(args: Args) -> Expression | None:
     """Return 0 for a position that is NULL, as Spark does before it looks at the other values."""
     is_null = len(args) == 3 and isinstance(args[2], Literal) and args[2].value is None
-    return Literal(0) if is_null else None
+    return Cast(Literal(0), INTEGER) if is_null else None
 
 
 def _per_item(function: Callable[..., Any]) -> Compute:

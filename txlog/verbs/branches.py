@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from txlog.base.effects import is_rehearsing
@@ -19,6 +20,7 @@ from txlog.base.errors import (
     require_whole,
     tidied,
 )
+from txlog.base.thresholds import Threshold
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
 from txlog.commit.operation import Operation, execute
@@ -41,6 +43,8 @@ from txlog.verbs.references import require_whole_version
 
 # A winner that changed the registry or the protocol: the change is decided again.
 _REDO_ON = frozenset({"CON-1", "CON-16"})
+# Lost races before a publish closes the branch after commits that it has not loaded.
+_PATIENCE: Threshold = 2
 
 
 class CreateBranch(Operation):
@@ -134,23 +138,26 @@ class _Closing(Operation):
             )
         return found
 
-    def _close(self, branch: Branch, tip: Snapshot) -> bool:
-        """Close the log of a branch after a version; False if other commits follow the version."""
+    def _close(self, branch: Branch, tip: Snapshot, *, exact: bool) -> int | None:
+        """Close the log of a branch, and return its last version before that; None: try again.
+
+        `exact`: close it after this version, or not at all.
+        """
         if is_rehearsing():
-            return True
+            return tip.version
         if sealed_by(tip) == branch.generation:
             self._closed = branch
-            return True
+            return tip.version
         view = BranchStore.of(self.context.store, branch.chain)
         intent = _of_log(tip, "CLOSE BRANCH", branch)
         try:
-            done = commit(view, tip, intent, effects=self.context.effects)
+            done = commit(view, tip, replace(intent, revives=exact), effects=self.context.effects)
         except CommitConflictError:  # Another process has closed it, too.
-            return False
-        if isinstance(done, Committed):
-            self._closed = branch
-        # An earlier attempt may have closed another branch of this name.
-        return self._closed == branch
+            return None
+        if not isinstance(done, Committed):
+            return None
+        self._closed = branch
+        return done.snapshot.version - 1
 
     def discard(self) -> None:
         """Open the log of the branch again, if it is not published or discarded."""
@@ -207,7 +214,7 @@ class DiscardBranch(_Closing):
         branch = self._entry(base)
         view = BranchStore.of(self.context.store, branch.chain)
         try:
-            while not self._close(branch, load_snapshot(view)):
+            while self._close(branch, load_snapshot(view), exact=False) is None:
                 pass
         except (LogCorruptError, NotFoundError):
             pass  # Nobody can open the branch, so nobody can write to it.
@@ -248,13 +255,15 @@ class PublishBranch(_Closing):
             The changes of the branch cannot be published; the error says why.
         """
         branch = self._entry(base)
-        while True:
+        for losses in count():
             publication = self._loaded(branch)
             if not is_rehearsing() and sealed_by(publication.tip) == branch.generation:
                 self._closed = branch  # Its publisher died. Whoever gives up opens it again.
             self._require_tip(publication)
             publication.require_publishable(base)
-            if self._close(branch, publication.tip):
+            # A commit takes less time than to load the branch again, so its writers always win.
+            exact = losses < _PATIENCE or self._tip is not None
+            if self._close(branch, publication.tip, exact=exact) == publication.tip.version:
                 break
             self._publication = None
         intent = publication.intent(base)
@@ -333,5 +342,4 @@ def _of_log(tip: Snapshot, operation: str, branch: Branch, *, removed: bool = Fa
         protocol=protocol if changes else None,
         domains=(seal(branch.generation).model_copy(update={"removed": removed}),),
         parameters={"name": branch.name},
-        revives=True,
     )
