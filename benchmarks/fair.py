@@ -1,6 +1,8 @@
-"""How long verbs take to finish beside four processes of deltalake that append without a pause.
+"""How long verbs take to finish beside processes that append without a pause.
 
-Each verb changes rows that the others add, so every one of their commits conflicts with it.
+They are of deltalake, or of txlog. The first verbs change rows that the others add, so each of
+their commits conflicts with these verbs. An append, an update of other rows and a compaction
+conflict with none.
 """
 
 from __future__ import annotations
@@ -39,6 +41,13 @@ def write(path: str, number: int, stop: Event) -> None:
             continue
 
 
+def write_own(path: str, number: int, stop: Event) -> None:
+    """Append small files with txlog until told to stop."""
+    table = txlog.Table(path)
+    while not stop.is_set():
+        table.append(rows(1000 + number))
+
+
 def merge(table: txlog.Table) -> None:
     merging = table.merge(rows(1, 1001, 100), on="x").when_matched_update_all()
     merging.when_not_matched_insert_all().execute()
@@ -57,7 +66,10 @@ VERBS: dict[str, Callable[[txlog.Table], object]] = {
     "delete": lambda table: table.delete("x = 1001"),
     "merge": merge,
     "transaction": transaction,
+    "update apart": lambda table: table.update({"y": "y + 1"}, "x = 3"),
+    "compact": lambda table: table.optimize.compact(),
 }
+OTHERS = {"deltalake": write, "txlog": write_own}
 
 
 class Conflicts(logging.Handler):
@@ -66,10 +78,10 @@ class Conflicts(logging.Handler):
     count = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.count += ": conflict" in record.getMessage()
+        self.count += ": retried" in record.getMessage()
 
 
-def measure(folder: Path, verb: Callable[[txlog.Table], object], times: int) -> str:
+def measure(folder: Path, verb: Callable[[txlog.Table], object], times: int, writers: str) -> str:
     """Return a row's cells: median and longest time, lost attempts, others' commits a second."""
     shutil.rmtree(folder, ignore_errors=True)
     # deltalake does not write tables with deletion vectors.
@@ -77,7 +89,7 @@ def measure(folder: Path, verb: Callable[[txlog.Table], object], times: int) -> 
     txlog.write(folder, rows(0, 1, 2, 3, 4), properties=properties)
     stop = multiprocessing.Event()
     others = [
-        multiprocessing.Process(target=write, args=(str(folder), number, stop))
+        multiprocessing.Process(target=OTHERS[writers], args=(str(folder), number, stop))
         for number in range(WRITERS)
     ]
     seen = Conflicts()
@@ -116,21 +128,25 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / "txlog-fair")
     parser.add_argument("--verbs", nargs="+", choices=VERBS, default=list(VERBS))
+    parser.add_argument("--writers", choices=OTHERS, default="deltalake")
     parser.add_argument("--dry", action="store_true", help="only print")
     given = parser.parse_args()
     lines = []
     for name in given.verbs:
-        lines.append(f"| {name} | {measure(given.folder, VERBS[name], given.times)} |")
+        lines.append(
+            f"| {name} | {measure(given.folder, VERBS[name], given.times, given.writers)} |"
+        )
         print(lines[-1], flush=True)
     shutil.rmtree(given.folder)
     head = [
-        "## Beside fast writers of another engine",
+        f"## Beside fast writers of {given.writers}",
         "",
         (
             f"{time.strftime('%Y-%m-%d')}, commit {commit()}, `python benchmarks/fair.py --times "
-            f"{given.times}`. {WRITERS} processes of deltalake append a row each time, as fast as "
-            f"they can; each of their commits conflicts with all verbs but the append. "
-            f"The transaction is an update, an append and a delete. {machine()}"
+            f"{given.times} --writers {given.writers}`. {WRITERS} processes of {given.writers} "
+            f"append a row each time, as fast as they can; each of their commits conflicts with "
+            f"all verbs but the append, the update apart and the compaction. The transaction is "
+            f"an update, an append and a delete. {machine()}"
         ),
         "",
         "| verb | finished | median | longest | lost attempts, median | most | commits a second |",

@@ -55,6 +55,34 @@ def test_a_writer_looks_again_after_a_wait(tmp_path: Path, monkeypatch: pytest.M
     assert done.outcome.version == tries[-1] == tries[-2] + 2
 
 
+@pytest.mark.spec("CON-29")
+def test_a_writer_that_loses_again_and_again_waits_seldom_and_asks_for_precedence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside writers that do not wait, it would never end if it waited each time."""
+    txlog.write(tmp_path / "t", ROWS)
+    effects, store = FakeEffects(), LocalStore(str(tmp_path / "t"))
+    put, losses, asked = loop.put_commit, list[int](), list[int]()
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        if args[5] is effects and len(losses) < 35:
+            losses.append(args[2])
+            txlog.Table(tmp_path / "t").append(ROWS)
+        return put(*args, **kwargs)
+
+    precedence = LocalStore.precedence
+
+    def counted(self: LocalStore) -> Any:
+        asked.append(len(losses))
+        return precedence(self)
+
+    monkeypatch.setattr(loop, "put_commit", late)
+    monkeypatch.setattr(LocalStore, "precedence", counted)
+    execute(Append(ROWS), Context(store, effects, Threads(1)), load_snapshot(store))
+    assert (len(losses), len(effects.slept), asked) == (35, 3, [3])
+    assert txlog.Table(tmp_path / "t").count() == 37
+
+
 @pytest.mark.spec("CON-17", "CON-29")
 def test_a_winner_of_the_wait_may_forbid_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,7 +101,7 @@ def test_a_winner_of_the_wait_may_forbid_the_commit(
             monkeypatch.setattr(loop, "put_commit", late)
         return put(*args, **kwargs)
 
-    waited = operation.wait_by_turns
+    waited = operation.wait_after
 
     def wait(conflicts: int, effects: Any) -> bool:
         has_waited = waited(conflicts, effects)
@@ -82,7 +110,7 @@ def test_a_winner_of_the_wait_may_forbid_the_commit(
         return has_waited
 
     monkeypatch.setattr(loop, "put_commit", late)
-    monkeypatch.setattr(operation, "wait_by_turns", wait)
+    monkeypatch.setattr(operation, "wait_after", wait)
     with pytest.raises(CommitConflictError) as caught:
         table.alter.add_constraint({"second": "x > -1"})
     assert (caught.value.rule, left) == ("CON-2", [])

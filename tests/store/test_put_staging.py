@@ -203,7 +203,8 @@ def test_others_give_way_to_who_has_precedence(
             attempt(name, SHORT)
         landed.append(name)
 
-    with store.precedence():
+    with store.precedence(), store.precedence() as again:  # The second is that of the first.
+        assert again
         other = threading.Thread(target=commit, args=("log/0",))
         other.start()
         commit("log/1")  # Its own is not waited for.

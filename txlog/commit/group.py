@@ -300,6 +300,7 @@ def _until_ratified(
                     member.table_id: _committed(member, attempt, tried)
                     for member, attempt in zip(changed, found, strict=True)
                 }
+        wait_after(tried, effects)
         try:
             for member in (*changed, *watched):
                 _pass(member, terms, own)
@@ -316,7 +317,6 @@ def _until_ratified(
                 reason=f"{tried} attempts in {waited:.0f} s were all lost to other writers",
                 remedy="Write less often or in larger batches, then try again",
             )
-        wait_after(tried, effects)
 
 
 def _decide(member: Member, terms: Terms, own: set[str]) -> None:

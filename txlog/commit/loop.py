@@ -6,7 +6,7 @@ Each attempt has its bytes and the snapshot that they would make.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from txlog.actions.file import Add
@@ -316,6 +316,7 @@ DEADLINE_S = 120.0
 LOOK_AGAIN_S = 10.0
 # Lost races before the first wait. A writer that waits usually loses again.
 _AT_ONCE: Threshold = 10
+_PATIENCE: Threshold = 3  # Lost races before a commit asks for precedence.
 
 
 @dataclass(frozen=True)
@@ -390,9 +391,15 @@ def commit(
         data files must be kept.
     """
     store.require_writable()
-    with observed(intent.operation, store.root, within=True), store.attempts() as put:
+    with (
+        observed(intent.operation, store.root, within=True),
+        store.attempts() as put,
+        ExitStack() as stack,
+    ):
         note("planned", intent.facts)
-        result = _commit(store, put, base, intent, effects, deadline_s, rebase, check, looked_s)
+        result = _commit(
+            store, put, base, intent, effects, deadline_s, rebase, check, looked_s, stack
+        )
         if isinstance(result, Committed):
             version = result.snapshot.version
             note("committed", lambda: {"version": version, **result.intent.facts()})
@@ -402,15 +409,19 @@ def commit(
 def _commit(
     store: Store, put: PutIfAbsent, base: Snapshot | None, intent: Intent, effects: Effects,
     deadline_s: float, rebase: Rebase | None, check: Check | None, looked_s: float | None,
+    stack: ExitStack,
 ) -> Committed | Redo:  # fmt: skip
-    """Implement `commit` with a put that keeps its temporary file between attempts."""
+    """Implement `commit` with a put that keeps its temporary file between attempts.
+
+    `stack` holds the precedence that it asks for, until it ends.
+    """
     # All attempts have the same id, which identifies this writer's commit.
     txn_id = effects.uuid()
     made_ms = effects.now_ms()
     started = effects.monotonic_s()
     is_old = base is not None and _is_old(store, base, started, looked_s)
     snapshot = base
-    tried = 0
+    tried, preferred = 0, False
     unchecked: list[Commit] = []  # The winners since the last attempt.
     while True:
         passed: list[Commit] = []
@@ -440,6 +451,12 @@ def _commit(
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
         is_old = False
+        if first is not None:
+            # First the wait, then the look: a writer that puts what it knew before the wait loses
+            # each time to those that do not wait.
+            wait_after(tried, effects)
+            if tried >= _PATIENCE and not preferred:
+                preferred = stack.enter_context(store.precedence())
         verdict, snapshot, at = pass_winners(store, snapshot, intent, passed, first)
         unchecked += passed
         if verdict is not None and verdict.outcome == "rebase" and rebase is not None:
@@ -461,9 +478,6 @@ def _commit(
                 reason=f"{tried} attempts in {waited:.0f} s were all lost to other writers",
                 remedy="Write less often or in larger batches, then try again",
             )
-        # After a wait there may be newer winners, so the log is looked at again before the put: a
-        # writer that puts what it knew before the wait loses each time to those that do not wait.
-        is_old = wait_after(tried, effects)
         note("retried", {"read_version": snapshot.version})
 
 
@@ -490,17 +504,6 @@ def changed_features(
 
 
 def wait_after(losses: int, effects: Effects) -> bool:
-    """Wait after lost races, and return whether it did, so that there may be newer versions.
-
-    The first few do not wait, because each one advanced the table.
-    """
-    if losses <= _AT_ONCE:
-        return False
-    effects.sleep_s(wait_s(losses - _AT_ONCE - 1) * effects.jitter())
-    return True
-
-
-def wait_by_turns(losses: int, effects: Effects) -> bool:
     """Wait after every so many lost attempts, and return whether it did.
 
     Between the waits the attempts follow at once. Writers of other engines do not wait: after each

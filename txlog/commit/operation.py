@@ -57,7 +57,7 @@ from txlog.commit.loop import (
     changed_features,
     commit,
     prepare,
-    wait_by_turns,
+    wait_after,
 )
 from txlog.protocol.access import require_writable
 from txlog.protocol.properties import UNIQUE_PREFIX
@@ -444,7 +444,7 @@ class _Attempts:
                 preferred = stack.enter_context(operation.context.store.precedence())
                 # Other writers may have won during the wait.
                 result = self._committed(base, intent, looked_s)
-            if isinstance(result, Redo) and wait_by_turns(conflicts + 1, effects):
+            if isinstance(result, Redo) and wait_after(conflicts + 1, effects):
                 # The winners of the wait are judged like all others: one may forbid the intent.
                 result = self._committed(base, intent, looked_s)
             if not isinstance(result, Redo):

@@ -477,7 +477,7 @@ DATES: dict[str, Function] = {
     "datediff": Function(
         INTEGER,
         (_DAY, _DAY),
-        _of_dates(lambda a, b, _: a - b),
+        _of_dates(lambda a, b, _: _in_range(a - b, _INT), masked="so many days are no INT"),
         aliases=("date_diff",),
     ),
     "add_months": Function(DATE, (_DAY, "whole"), _of_dates(_add_months, masked=_BEYOND)),

@@ -343,9 +343,12 @@ def precedence(root: str) -> Iterator[bool]:
     Like a turn, it is advisory. Several writers get it one after another. The value is false for a
     writer that waited too long for the others.
     """
+    before: tuple[str, ...] = getattr(_OWN, "roots", ())
+    if root in before:
+        yield True
+        return
     turn = Turn()
     handle = turn.wait_for(root, _LONGEST_QUEUE_S)
-    before: tuple[str, ...] = getattr(_OWN, "roots", ())
     _OWN.roots = (*before, root) if handle else before
     try:
         yield handle
