@@ -325,6 +325,33 @@ def test_a_listing_that_lacks_a_commit_of_now_shows_no_gap(place: Place) -> None
     assert load_snapshot(partly()).version == 5
 
 
+@pytest.mark.parametrize("hidden", [{4}, {3, 4}, {1}, {1, 3}, {2, 3, 4}, {1, 2, 3, 4}])
+def test_listings_that_lack_commits_of_now_give_what_a_whole_one_gives(
+    place: Place, hidden: set[int]
+) -> None:
+    """Beside fast writers every listing of a long log may lack others of the newest commits."""
+    table = grown(place, 3)
+    table.append(ns(4))
+    table.append(ns(5))
+
+    class Torn(Process):
+        def list_after(self, folder: str, name: str) -> Iterator[Any]:
+            names = {commit_name(version) for version in hidden}
+            return (info for info in super().list_after(folder, name) if info.name not in names)
+
+    inner = Torn(LocalStore(str(place.root)))
+    torn = open_table(LatencyStore(inner, delay_s=0) if place.kind == "far" else inner)
+    whole = open_table(place.store())
+    assert torn.version == 5
+    assert torn.history() == whole.history()
+    assert torn.versions().equals(whole.versions())
+    assert torn.diff(1, 4).to_arrow().equals(whole.diff(1, 4).to_arrow())
+    assert [torn.at(version).count() for version in range(6)] == [
+        whole.at(version).count() for version in range(6)
+    ]
+    assert torn.doctor() == whole.doctor()
+
+
 def test_the_newest_commit_that_is_lost_is_not_taken_again(place: Place) -> None:
     held = grown(place, 3)
     place.commit(3).unlink()

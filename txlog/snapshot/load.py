@@ -43,7 +43,8 @@ def list_log(
     """List the log's files of versions from `since`; files with other names are ignored.
 
     For a catalog-managed table, only files that its catalog ratified are returned. In a brief
-    listing, sizes may be 0 and times None: `_with_size` adds them if they are needed.
+    listing, sizes may be 0 and times None: `_with_size` adds them if they are needed. Commits that
+    the store's listing lacks because they were made while it ran are added.
     """
     first = f"{since:020d}"
     try:
@@ -60,6 +61,9 @@ def list_log(
             for name, size, modified_ms in listed
             if (file := parse_name(name, size=size, modified_ms=modified_ms or None))
         ]
+        missed = _missed(store, published)
+    if missed:
+        published = sorted([*published, *missed])
     if catalog is None:
         return published
     staged = [
@@ -68,6 +72,25 @@ def list_log(
         if version >= since
     ]
     return ratified(published, staged, catalog)
+
+
+def _missed(store: Store, files: Sequence[LogFile]) -> list[LogFile]:
+    """Return the commits that a listing lacks between others.
+
+    A listing is not one moment: it may show a commit, and lack one that was made before it, but
+    after the listing began. So the newest missing commits are requested, until one does not exist:
+    of the ones before it, the log was cleaned up, or it is damaged.
+    """
+    listed = {file.version for file in files if file.kind == "commit"}
+    found: list[LogFile] = []
+    if listed and len(listed) <= max(listed) - min(listed):
+        for version in range(max(listed) - 1, min(listed), -1):
+            if version not in listed:
+                file = commit_at(store, version)
+                if file is None:
+                    break
+                found.append(file)
+    return found
 
 
 def list_commits(store: Store, snapshot: Snapshot, *, since: int = 0) -> list[LogFile]:
@@ -173,7 +196,6 @@ def _load_sound(
     files = list_log(store, since=since, catalog=catalog, briefly=True)
     passed_over: list[DamagedError] = []
     relisted, cleanups = False, _CLEANUPS
-    confirmed = False  # Whether a second listing shows the same gap.
     while True:
         names = [*unusable, *(name for damage in passed_over for name in damage.names)]
         try:
@@ -192,9 +214,6 @@ def _load_sound(
                 if version is None and catalog is None:
                     explain(store, passed_over[0].cause)
                 raise passed_over[0].cause from error
-            elif isinstance(error, LogCorruptError) and not confirmed:
-                # A listing is not one moment: it may lack commits that were made while it ran.
-                confirmed, files = True, list_log(store, catalog=catalog, briefly=True)
             elif not files:
                 raise _no_table(store) from error
             else:
