@@ -26,7 +26,7 @@ from txlog.fragments.rows import FragmentRows
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.scan.read_plan import ReadPlan, choose_fields, read_plan
 from txlog.snapshot.commits import is_gone
-from txlog.snapshot.load import list_log, load_snapshot
+from txlog.snapshot.load import commit_at, list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_from
 from txlog.store.base import Store
@@ -100,7 +100,7 @@ class CommitsAhead:
         if found is not None:
             return found
         if not self._is_due():
-            found = self._look(version)
+            found = commit_at(self._store, version)
             if found is not None or not exists:
                 return found
         last = self._list(version)
@@ -116,9 +116,10 @@ class CommitsAhead:
             )
         if last < version:
             return None
-        found = self._look(version)  # It may be newer than the listing.
-        if found is not None:
-            return found
+        if not self._listed:  # Only a checkpoint was listed, and the commit may be newer.
+            found = commit_at(self._store, version)
+            if found is not None:
+                return found
         kept = min(self._listed, default=None)
         if self._pass_over:
             return None if kept is None else self._listed[kept]
@@ -152,14 +153,6 @@ class CommitsAhead:
         if self._listed_s is None:
             return True
         return self._effects.monotonic_s() - self._listed_s >= _LOOK_AGAIN_S
-
-    def _look(self, version: int) -> LogFile | None:
-        name = commit_name(version)
-        try:
-            info = self._store.info(log_path(name))
-        except NotFoundError:
-            return None
-        return LogFile(name, "commit", version, info.size, info.modified_ms)
 
     def _list(self, version: int) -> int:
         """List the commits since a version; return the last version in the log.
