@@ -23,7 +23,7 @@ from txlog.expressions.bind import bind
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
-from txlog.log.names import LogFile, commit_name, log_path
+from txlog.log.names import LogFile
 from txlog.scan.read_plan import ReadPlan, choose_fields, read_plan
 from txlog.snapshot.commits import is_gone
 from txlog.snapshot.load import commit_at, list_log, load_snapshot
@@ -189,11 +189,8 @@ class StreamOptions:
 
 def commit_facts(store: Store, version: int) -> tuple[int, int | None] | None:
     """Return the size and time of a version's commit, or None if there is no such file."""
-    try:
-        info = store.info(log_path(commit_name(version)))
-    except NotFoundError:
-        return None
-    return info.size, info.modified_ms
+    file = commit_at(store, version)
+    return None if file is None else (file.size, file.modified_ms)
 
 
 def is_replaced(
