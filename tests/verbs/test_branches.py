@@ -1,10 +1,12 @@
 """Branches: create, write, publish and discard, and what conflicts."""
 
 import json
+import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -347,6 +349,22 @@ def test_a_commit_is_either_published_or_refused(
     assert len(told) < 5
     with pytest.raises(CommitConflictError):
         branch.append(xs(13))
+
+
+@pytest.mark.spec("GUA-13")
+@pytest.mark.skipif(os.name == "nt", reason="nobody waits for a turn there")
+def test_writers_of_a_branch_give_way_to_who_has_precedence(tmp_path: Path) -> None:
+    table, branch = branched(tmp_path / "t")
+    store = context_of(opened(table)).store
+    other = Thread(target=branch.append, args=(xs(10),))
+    with store.precedence():
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        opened(table).append(xs(11))  # Its own is not waited for.
+        assert left(opened(table)) == [1, 2, 3, 4, 5, 6, 11]
+    other.join()
+    assert left(opened(table)) == [1, 2, 3, 4, 5, 6, 10, 11]
 
 
 @pytest.mark.spec("BRA-15")

@@ -381,6 +381,10 @@ class BranchStore(WrappingStore):
         with self.inner.attempts() as put:
             yield lambda path, data: self._put(put, path, data)
 
+    def precedence(self) -> AbstractContextManager[bool]:
+        """Let other writers of the table and its branches delay their commits, if possible."""
+        return self.inner.precedence()
+
     def open_output(self, path: str) -> AbstractContextManager[Any]:
         """Return a new file to be written in a `with`."""
         return self.inner.open_output(self._at(path))
