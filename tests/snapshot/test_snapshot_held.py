@@ -325,6 +325,30 @@ def test_a_listing_that_lacks_a_commit_of_now_shows_no_gap(place: Place) -> None
     assert load_snapshot(partly()).version == 5
 
 
+def torn(place: Place, hidden: set[int]) -> Store:
+    """Return a store whose listings lack commits."""
+
+    class Torn(Process):
+        def list_after(self, folder: str, name: str) -> Iterator[Any]:
+            names = {commit_name(version) for version in hidden}
+            return (info for info in super().list_after(folder, name) if info.name not in names)
+
+    inner = Torn(LocalStore(str(place.root)))
+    return LatencyStore(inner, delay_s=0) if place.kind == "far" else inner
+
+
+def require_same_answers(torn: txlog.Table, whole: txlog.Table, versions: Sequence[int]) -> None:
+    assert (torn.version, torn.snapshot.timestamp_ms) == (5, whole.snapshot.timestamp_ms)
+    assert torn.history() == whole.history()
+    assert torn.versions().equals(whole.versions())
+    assert torn.versions()["version"].to_pylist() == list(versions)
+    assert torn.diff(versions[-4], 4).to_arrow().equals(whole.diff(versions[-4], 4).to_arrow())
+    assert [torn.at(version).count() for version in versions] == [
+        whole.at(version).count() for version in versions
+    ]
+    assert torn.doctor() == whole.doctor()
+
+
 @pytest.mark.parametrize("hidden", [{4}, {3, 4}, {1}, {1, 3}, {2, 3, 4}, {1, 2, 3, 4}])
 def test_listings_that_lack_commits_of_now_give_what_a_whole_one_gives(
     place: Place, hidden: set[int]
@@ -333,23 +357,33 @@ def test_listings_that_lack_commits_of_now_give_what_a_whole_one_gives(
     table = grown(place, 3)
     table.append(ns(4))
     table.append(ns(5))
+    require_same_answers(open_table(torn(place, hidden)), open_table(place.store()), range(6))
 
-    class Torn(Process):
-        def list_after(self, folder: str, name: str) -> Iterator[Any]:
-            names = {commit_name(version) for version in hidden}
-            return (info for info in super().list_after(folder, name) if info.name not in names)
 
-    inner = Torn(LocalStore(str(place.root)))
-    torn = open_table(LatencyStore(inner, delay_s=0) if place.kind == "far" else inner)
-    whole = open_table(place.store())
-    assert torn.version == 5
-    assert torn.history() == whole.history()
-    assert torn.versions().equals(whole.versions())
-    assert torn.diff(1, 4).to_arrow().equals(whole.diff(1, 4).to_arrow())
-    assert [torn.at(version).count() for version in range(6)] == [
-        whole.at(version).count() for version in range(6)
-    ]
-    assert torn.doctor() == whole.doctor()
+@pytest.mark.parametrize("hidden", [{5}, {4, 5}, {3, 5}, {1, 4, 5}])
+def test_listings_may_show_a_checkpoint_of_now_and_lack_its_commit(
+    place: Place, hidden: set[int]
+) -> None:
+    table = grown(place, 3)
+    table.append(ns(4))
+    table.append(ns(5))
+    table.maintenance.checkpoint()
+    (place.root / "_delta_log/_last_checkpoint").unlink()  # It was read before.
+    require_same_answers(open_table(torn(place, hidden)), open_table(place.store()), range(6))
+
+
+@pytest.mark.parametrize("hidden", [{3}, {3, 4}, {4}])
+def test_listings_may_lack_the_first_commits_after_a_checkpoint(
+    place: Place, hidden: set[int]
+) -> None:
+    """The commits up to the checkpoint were cleaned up."""
+    table = grown(place, 2)
+    table.maintenance.checkpoint()
+    for n in (3, 4, 5):
+        table.append(ns(n))
+    for version in (0, 1, 2):
+        place.commit(version).unlink()
+    require_same_answers(open_table(torn(place, hidden)), open_table(place.store()), range(2, 6))
 
 
 def test_the_newest_commit_that_is_lost_is_not_taken_again(place: Place) -> None:

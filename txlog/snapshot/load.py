@@ -75,16 +75,19 @@ def list_log(
 
 
 def _missed(store: Store, files: Sequence[LogFile]) -> list[LogFile]:
-    """Return the commits that a listing lacks between others.
+    """Return the commits that a listing lacks between the versions that it shows.
 
-    A listing is not one moment: it may show a commit, and lack one that was made before it, but
-    after the listing began. So the newest missing commits are requested, until one does not exist:
-    of the ones before it, the log was cleaned up, or it is damaged.
+    A listing is not one moment: it may show a commit, or a checkpoint of it, and lack one that was
+    made before it, but after the listing began. So the newest missing commits are requested, until
+    one does not exist: of the ones before it, the log was cleaned up, or it is damaged.
     """
-    listed = {file.version for file in files if file.kind == "commit"}
+    shown = [file for file in files if file.kind != "checksum"]
+    listed = {file.version for file in shown if file.kind == "commit"}
+    first = min((file.version for file in shown), default=0)
+    last = max((file.last_version for file in shown), default=0)
     found: list[LogFile] = []
-    if listed and len(listed) <= max(listed) - min(listed):
-        for version in range(max(listed) - 1, min(listed), -1):
+    if len(listed) <= last - first:
+        for version in range(last, first, -1):
             if version not in listed:
                 file = commit_at(store, version)
                 if file is None:
