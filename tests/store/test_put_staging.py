@@ -10,6 +10,7 @@ from broken_disk import BrokenDisk, Crash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txlog.base.effects import REAL
 from txlog.base.errors import OutcomeUnknownError, TxlogError
 from txlog.store.local import put
 from txlog.store.local.disk import Disk
@@ -220,6 +221,23 @@ def test_others_give_way_to_who_has_precedence(
             other.join()
             monkeypatch.setattr(put, "_LONGEST_WAY_S", 1e9)
     assert landed[2:] == ["log/2", "log/3"]
+    monkeypatch.setattr(put, "_LONGEST_QUEUE_S", 1e9)
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with store.precedence(briefly=True) as answer:
+            answers.append(answer)
+
+    with store.precedence():
+        for since_s, longest_s in ((-1e9, 0.05), (REAL.monotonic_s(), 1e9)):  # Nor does this one.
+            put._IN_VAIN[str(tmp_path)] = since_s, 1e3
+            monkeypatch.setattr(put, "_LONGEST_WAY_S", longest_s)
+            other = threading.Thread(target=ask)
+            other.start()
+            other.join()
+    ask()
+    assert answers == [False, False, True]
+    put._IN_VAIN[str(tmp_path)] = 0.0, 5.0
     monkeypatch.setattr(put, "_LONGEST_WAY_S", 0.0)
     pauses = []
     for _ in range(7):

@@ -353,9 +353,10 @@ def test_a_commit_is_either_published_or_refused(
 
 @pytest.mark.spec("GUA-13")
 @pytest.mark.skipif(os.name == "nt", reason="nobody waits for a turn there")
-def test_writers_of_a_branch_give_way_to_who_has_precedence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on", ["table", "branch"])
+def test_writers_of_a_branch_give_way_to_who_has_precedence(tmp_path: Path, on: str) -> None:
     table, branch = branched(tmp_path / "t")
-    store = context_of(opened(table)).store
+    store = context_of(opened(table) if on == "table" else branch).store
     other = Thread(target=branch.append, args=(xs(10),))
     with store.precedence():
         other.start()

@@ -421,7 +421,7 @@ def _commit(
     started = effects.monotonic_s()
     is_old = base is not None and _is_old(store, base, started, looked_s)
     snapshot = base
-    tried, preferred = 0, False
+    tried = 0
     unchecked: list[Commit] = []  # The winners since the last attempt.
     while True:
         passed: list[Commit] = []
@@ -455,8 +455,8 @@ def _commit(
             # First the wait, then the look: a writer that puts what it knew before the wait loses
             # each time to those that do not wait.
             wait_after(tried, effects)
-            if tried >= _PATIENCE and not preferred:
-                preferred = stack.enter_context(store.precedence())
+            if tried == max(_PATIENCE, 1):
+                stack.enter_context(store.precedence(briefly=True))
         verdict, snapshot, at = pass_winners(store, snapshot, intent, passed, first)
         unchecked += passed
         if verdict is not None and verdict.outcome == "rebase" and rebase is not None:

@@ -225,11 +225,12 @@ class Store(Protocol):
         """
         ...
 
-    def precedence(self) -> AbstractContextManager[bool]:
+    def precedence(self, *, briefly: bool = False) -> AbstractContextManager[bool]:
         """Return a context manager in which other writers delay their commits, if possible.
 
         It affects only time: an operation that lost to other commits several times can finish.
-        Its value is false if the caller should ask for precedence again.
+        Its value is false if the caller should ask for precedence again. `briefly` means that the
+        caller has only a commit to make, and waits no longer for others than it gives way to them.
         """
         ...
 
@@ -387,7 +388,7 @@ class BasicStore:
         """Yield `put_if_absent`, to call until a name is free."""
         yield self.put_if_absent
 
-    def precedence(self) -> AbstractContextManager[bool]:
+    def precedence(self, *, briefly: bool = False) -> AbstractContextManager[bool]:
         """Do nothing: other writers are not known."""
         return nullcontext(True)
 

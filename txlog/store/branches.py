@@ -381,9 +381,9 @@ class BranchStore(WrappingStore):
         with self.inner.attempts() as put:
             yield lambda path, data: self._put(put, path, data)
 
-    def precedence(self) -> AbstractContextManager[bool]:
+    def precedence(self, *, briefly: bool = False) -> AbstractContextManager[bool]:
         """Let other writers of the table and its branches delay their commits, if possible."""
-        return self.inner.precedence()
+        return self.inner.precedence(briefly=briefly)
 
     def open_output(self, path: str) -> AbstractContextManager[Any]:
         """Return a new file to be written in a `with`."""

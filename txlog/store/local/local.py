@@ -233,9 +233,9 @@ class LocalStore(BasicStore):
         with self._staging() as staging:
             yield staging.put
 
-    def precedence(self) -> AbstractContextManager[bool]:
+    def precedence(self, *, briefly: bool = False) -> AbstractContextManager[bool]:
         """Let other writers on this machine delay their commits, for a limited time."""
-        return precedence(self.root)
+        return precedence(self.root, briefly=briefly)
 
     def _staging(self) -> Staging:
         return Staging(self.disk, self._folders, self.resolve)

@@ -337,24 +337,33 @@ _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 80.0
 
 
 @contextmanager
-def precedence(root: str) -> Iterator[bool]:
+def precedence(root: str, *, briefly: bool = False) -> Iterator[bool]:
     """Let other writers of a table delay their commits during one commit.
 
     Like a turn, it is advisory. Several writers get it one after another. The value is false for a
-    writer that waited too long for the others.
+    writer that waited too long for the others. With `briefly` it waits as long as it gives way.
     """
     before: tuple[str, ...] = getattr(_OWN, "roots", ())
     if root in before:
         yield True
         return
     turn = Turn()
-    handle = turn.wait_for(root, _LONGEST_QUEUE_S)
+    longest_s = _LONGEST_QUEUE_S
+    if briefly:
+        longest_s = 0.0 if _waited_in_vain(root) else _LONGEST_WAY_S
+    handle = turn.wait_for(root, longest_s)
     _OWN.roots = (*before, root) if handle else before
     try:
         yield handle
     finally:
         _OWN.roots = before
         turn.leave()
+
+
+def _waited_in_vain(root: str) -> bool:
+    """Return whether this process waited without success, and does not wait again yet."""
+    since, pause = _IN_VAIN.get(root, (0.0, 0.0))
+    return REAL.monotonic_s() < since + pause
 
 
 def give_way(root: str) -> None:
@@ -366,8 +375,7 @@ def give_way(root: str) -> None:
     """
     if fcntl is None or root in getattr(_OWN, "roots", ()):
         return
-    since, pause = _IN_VAIN.get(root, (0.0, 0.0))
-    if REAL.monotonic_s() < since + pause:
+    if _waited_in_vain(root):
         return
     try:
         descriptor = os.open(root, os.O_RDONLY)
@@ -380,6 +388,7 @@ def give_way(root: str) -> None:
             with suppress(OSError):  # The reason is in `Turn.leave`.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         elif REAL.monotonic_s() - began > _LONGEST_WAY_S:
+            pause = _IN_VAIN.get(root, (0.0, 0.0))[1]
             longer = min(max(2 * pause, _PAUSE_S), _LONGEST_PAUSE_S)
             _IN_VAIN[root] = REAL.monotonic_s(), longer
     finally:
