@@ -5,6 +5,7 @@ import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -13,14 +14,17 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.commit.conftest import FakeEffects
 from txlog.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
     InvalidInputError,
     NotFoundError,
+    RetriesExhaustedError,
     UnsupportedFeatureError,
 )
-from txlog.commit.operation import execute
+from txlog.commit import loop
+from txlog.commit.operation import Operation, execute
 from txlog.extend import context_of
 from txlog.snapshot.branches import REGISTRY, registry_of, require_branch
 from txlog.snapshot.live_files import load_files
@@ -349,6 +353,29 @@ def test_a_commit_is_either_published_or_refused(
     assert len(told) < 5
     with pytest.raises(CommitConflictError):
         branch.append(xs(13))
+
+
+@pytest.mark.spec("BRA-15", "GUA-13")
+@pytest.mark.parametrize("operation", [PublishBranch, DiscardBranch])
+def test_a_branch_whose_writers_always_win_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: Callable[[str], Operation]
+) -> None:
+    table, branch = branched(tmp_path / "t")
+    effects, put, tries = FakeEffects(), loop.put_commit, list[int]()
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        if args[5] is effects:
+            assert len(tries) < 20
+            tries.append(args[2])
+            branch.append(xs(args[2]))
+            effects.clock[0] += 50.0
+        return put(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "put_commit", late)
+    with pytest.raises(RetriesExhaustedError):
+        execute(operation("b"), replace(context_of(table), effects=effects), table.snapshot)
+    assert left(branch) == sorted([1, 2, 3, 4, 5, 6, *tries])
+    assert left(table) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.spec("GUA-13")

@@ -16,6 +16,7 @@ from txlog.base.errors import (
     CommitConflictError,
     LogCorruptError,
     NotFoundError,
+    RetriesExhaustedError,
     UnsupportedFeatureError,
     require_whole,
     tidied,
@@ -152,6 +153,8 @@ class _Closing(Operation):
         intent = _of_log(tip, "CLOSE BRANCH", branch)
         try:
             done = commit(view, tip, replace(intent, revives=exact), effects=self.context.effects)
+        except RetriesExhaustedError:
+            raise
         except CommitConflictError:  # Another process has closed it, too.
             return None
         if not isinstance(done, Committed):
