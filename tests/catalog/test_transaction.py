@@ -1,6 +1,8 @@
 """Transactions over several tables: all of it at one moment, or nothing."""
 
 import json
+import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -28,6 +30,7 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.commit import group
 from txlog.store import managed
 from txlog.store.catalog_database import CatalogDatabase, UnknownAnswerError
 from txlog.testing import Fault, FaultyStore
@@ -678,3 +681,50 @@ def test_a_run_that_lost_to_another_run_of_its_application_is_skipped(
         slow["a"].update({"v": "v + 1"}, "id = 1")
     assert slow.skipped
     assert state(catalog)["a"] == [(1, 11), (2, 20)]
+
+
+@pytest.mark.spec("CAT-9", "GUA-13")
+@pytest.mark.skipif(os.name == "nt", reason="nobody has precedence there")
+def test_a_transaction_gets_precedence_in_the_tables_in_which_it_loses(
+    catalog: Catalog, tables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside writers whose commits take less time than its own, it would never end."""
+    stage_all, others = group.stage_all, list[threading.Thread]()
+
+    def late(commits: Any) -> Any:
+        name = ("a", "c")[len(others) % 2]  # Both lose, each several times.
+        other = threading.Thread(target=catalog.table(name).append, args=(rows((9, 9)),))
+        others.append(other)
+        other.start()
+        other.join(0.5 if len(others) > 6 else None)
+        return stage_all(commits)
+
+    monkeypatch.setattr(group, "stage_all", late)
+    with catalog.transaction() as changes:
+        changes["c"].update({"v": "v + 1"}, "id = 1")
+        changes["a"].delete("id = 1")
+    assert len(others) == 7
+    others[-1].join()
+    assert state(catalog) == {
+        "a": [(2, 20), *[(9, 9)] * 4],
+        "b": [(1, 10), (2, 20)],
+        "c": [(1, 11), (2, 20), *[(9, 9)] * 3],
+    }
+
+
+@pytest.mark.spec("GUA-13")
+@pytest.mark.parametrize("branch", [None, "dev"])
+@pytest.mark.skipif(os.name == "nt", reason="nobody has precedence there")
+def test_writers_of_managed_tables_and_of_branches_give_way_to_who_has_precedence(
+    catalog: Catalog, tables: None, branch: str | None
+) -> None:
+    catalog.branches.create("dev")
+    table = catalog.table("a", branch=branch)
+    other = threading.Thread(target=catalog.table("a", branch=branch).append, args=(rows((9, 9)),))
+    with table._context.store.precedence():
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        table.append(rows((3, 30)))
+    other.join()
+    assert content(table.refresh()) == [(1, 10), (2, 20), (3, 30), (9, 9)]

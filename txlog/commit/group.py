@@ -23,6 +23,7 @@ from txlog.base.errors import (
     resource_errors,
     tidied,
 )
+from txlog.base.thresholds import Threshold
 from txlog.commit.app_versions import AnyAppVersion, with_txn
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads, UserMetadata, united
@@ -88,6 +89,7 @@ class Member:
         self.snapshot = self.base  # The version on top of which it is committed.
         self.intent: Intent | None = None
         self.unchecked: list[Commit] = []
+        self.losses = 0  # How often other writers were first.
         self.unique = Uniqueness(self.context)
         # What the operation puts into other tables of the catalog, such as a quarantine (CON-32).
         self.offered: list[Companion] = []
@@ -106,6 +108,7 @@ class Member:
         return Intent("READ", version, "replace", reads=self.reads)
 
 
+_PATIENCE: Threshold = 3  # Lost races before a transaction asks for precedence in a table.
 Unite = Callable[[Context, Snapshot, Sequence[Operation]], Operation]
 
 
@@ -227,7 +230,7 @@ def commit_group(
         require_user_metadata(terms.user_metadata)
         if is_rehearsing():
             return _rehearsed(members, terms)
-        committed = _until_ratified(members, companions, terms)
+        committed = _until_ratified(members, companions, terms, stack.enter_context(_Precedence()))
     companions.finish(committed)
     done = []
     for member in members:
@@ -270,8 +273,28 @@ def _discard_offered(member: Member) -> None:
         one.operation.discard()
 
 
+class _Precedence(ExitStack):
+    """Precedence in the tables in which a transaction has lost several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: set[str] = set()
+
+    def ask(self, members: Sequence[Member]) -> None:
+        """Ask for precedence, once, in the tables of members that have lost often enough.
+
+        All transactions ask in the same order, so that no two of them wait for each other.
+        """
+        stores = {one.store.root: one.store for one in members if one.losses >= _PATIENCE}
+        if stores.keys() - self._asked:
+            self.close()
+            self._asked |= stores.keys()
+            for root in sorted(stores):
+                self.enter_context(stores[root].precedence(briefly=True))
+
+
 def _until_ratified(
-    members: Sequence[Member], companions: Companions, terms: Terms
+    members: Sequence[Member], companions: Companions, terms: Terms, precedence: _Precedence
 ) -> dict[str, Committed] | None:
     """Return the commits by table id; None if the application's version was recorded."""
     effects = members[0].context.effects if members else REAL
@@ -287,6 +310,10 @@ def _until_ratified(
         watched = [member for member in members if member.intent is None and member.reads]
         if not changed and terms.txn is None:
             return {}
+        if not tried:
+            for member in changed:  # Only wait for writers that have precedence.
+                with member.store.attempts():
+                    pass
         group = _group(changed, terms, transaction_id)
         attempts = [_attempt(one, group, transaction_id, made_ms, terms, own) for one in changed]
         found = [attempt for attempt in attempts if attempt is not None]
@@ -301,6 +328,7 @@ def _until_ratified(
                     for member, attempt in zip(changed, found, strict=True)
                 }
         wait_after(tried, effects)
+        precedence.ask([*changed, *watched])
         try:
             for member in (*changed, *watched):
                 _pass(member, terms, own)
@@ -476,6 +504,7 @@ def _pass(member: Member, terms: Terms, own: set[str]) -> None:
     """
     passed: list[Commit] = []
     verdict, snapshot, at = pass_winners(member.store, member.snapshot, member.judged, passed, None)
+    member.losses += bool(passed)
     member.unchecked += passed
     member.snapshot = snapshot
     if verdict is not None and verdict.outcome == "rebase" and member.intent is not None:

@@ -222,6 +222,7 @@ class Store(Protocol):
         """Return a context manager whose value is `put_if_absent`, to call until a name is free.
 
         Between the calls, a store may keep the bytes that it wrote. It deletes them at the end.
+        It may wait at the beginning, for a limited time, if another writer has precedence.
         """
         ...
 
@@ -509,6 +510,16 @@ class ForwardingStore(WrappingStore):
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file atomically; return whether it was created or existed before."""
         return self.inner.put_if_absent(path, data)
+
+    @contextmanager
+    def attempts(self) -> Iterator[PutIfAbsent]:
+        """Yield `put_if_absent`, after the wait for a writer that has precedence."""
+        with self.inner.attempts():
+            yield self.put_if_absent
+
+    def precedence(self, *, briefly: bool = False) -> AbstractContextManager[bool]:
+        """Ask the wrapped store."""
+        return self.inner.precedence(briefly=briefly)
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading."""

@@ -44,6 +44,7 @@ from txlog.store.local.new_files import BUFFER_BYTES, NewFiles, Sink
 from txlog.store.local.put import (
     Staging,
     forget,
+    give_way,
     link_or_rename,
     precedence,
     temporary,
@@ -229,7 +230,11 @@ class LocalStore(BasicStore):
 
     @contextmanager
     def attempts(self) -> Iterator[PutIfAbsent]:
-        """Yield a `put_if_absent` that keeps its temporary file for another attempt."""
+        """Yield a `put_if_absent` that keeps its temporary file for another attempt.
+
+        First, wait for a writer that has precedence.
+        """
+        give_way(self.root)
         with self._staging() as staging:
             yield staging.put
 

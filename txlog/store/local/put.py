@@ -38,7 +38,6 @@ class Staging:
         self._temporary: str | None = None  # The path of the temporary file, if there is one.
         self._data = b""
         self._turn = Turn()
-        self._gave_way = False
 
     def __enter__(self) -> Staging:
         return self
@@ -56,9 +55,6 @@ class Staging:
         """
         target = self._resolve(path)
         folder = os.path.dirname(target)
-        if not (last or self._gave_way):
-            self._gave_way = True
-            give_way(self._folders.root)
         with os_errors("create", path, self._folders.root):
             self._folders.ensure(folder)
             require_exclusive(folder, path)
