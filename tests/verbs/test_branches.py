@@ -357,8 +357,9 @@ def test_a_commit_is_either_published_or_refused(
 
 @pytest.mark.spec("BRA-15", "GUA-13")
 @pytest.mark.parametrize("operation", [PublishBranch, DiscardBranch])
+@pytest.mark.parametrize("how", ["rows", "properties"])
 def test_a_branch_whose_writers_always_win_stays_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: Callable[[str], Operation]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: Callable[[str], Operation], how: str
 ) -> None:
     table, branch = branched(tmp_path / "t")
     effects, put, tries = FakeEffects(), loop.put_commit, list[int]()
@@ -367,14 +368,18 @@ def test_a_branch_whose_writers_always_win_stays_open(
         if args[5] is effects:
             assert len(tries) < 20
             tries.append(args[2])
-            branch.append(xs(args[2]))
+            if how == "rows":
+                branch.append(xs(args[2]))
+            else:
+                branch.alter.set_properties({"a.b": str(args[2])})
             effects.clock[0] += 50.0
         return put(*args, **kwargs)
 
     monkeypatch.setattr(loop, "put_commit", late)
     with pytest.raises(RetriesExhaustedError):
         execute(operation("b"), replace(context_of(table), effects=effects), table.snapshot)
-    assert left(branch) == sorted([1, 2, 3, 4, 5, 6, *tries])
+    told = tries if how == "rows" else []
+    assert left(branch) == sorted([1, 2, 3, 4, 5, 6, *told])
     assert left(table) == [1, 2, 3, 4, 5, 6]
 
 

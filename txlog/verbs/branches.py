@@ -121,6 +121,7 @@ class _Closing(Operation):
         self._branch = require_branch_name(branch)
         self._branch_id = branch_id
         self._closed: Branch | None = None  # The branch whose log this operation closed.
+        self._began_s: float | None = None  # The time of the first attempt to close it.
 
     def _entry(self, base: Snapshot) -> Branch:
         require_main(self.context.store, self.name)
@@ -149,6 +150,7 @@ class _Closing(Operation):
         if sealed_by(tip) == branch.generation:
             self._closed = branch
             return tip.version
+        self._require_time(branch, tip)
         view = BranchStore.of(self.context.store, branch.chain)
         intent = _of_log(tip, "CLOSE BRANCH", branch)
         try:
@@ -161,6 +163,19 @@ class _Closing(Operation):
             return None
         self._closed = branch
         return done.snapshot.version - 1
+
+    def _require_time(self, branch: Branch, tip: Snapshot) -> None:
+        """Raise `RetriesExhaustedError` if others have changed the branch for too long."""
+        now_s = self.context.effects.monotonic_s()
+        self._began_s = now_s if self._began_s is None else self._began_s
+        if now_s - self._began_s > self.deadline_s:
+            raise RetriesExhaustedError(
+                version=tip.version,
+                rule="BRA-15",
+                reason=f"other writers continued to change the branch {branch.name!r}, so its log "
+                "could not be closed",
+                remedy="The branch is open. Try again when the other writers are done",
+            )
 
     def discard(self) -> None:
         """Open the log of the branch again, if it is not published or discarded."""
