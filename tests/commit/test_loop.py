@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.commit.conftest import FakeEffects
 from tests.verb_calls import Built, append, delete, overwrite, run
 from txlog.actions.file import Add
 from txlog.actions.ndjson import encode
@@ -258,6 +259,14 @@ def busy(place: Context) -> Context:
     return Context(store, place.effects, place.engine)
 
 
+class Passing(FakeEffects):
+    """Each look at the clock takes a second."""
+
+    def monotonic_s(self) -> float:
+        self.clock[0] += 1.0
+        return super().monotonic_s()
+
+
 def test_attempts_end_at_the_deadline(place: Context, effects: Any) -> None:
     seen = load_snapshot(place.store)
     crowded = busy(place)
@@ -272,8 +281,9 @@ def test_attempts_end_at_the_deadline(place: Context, effects: Any) -> None:
 @pytest.mark.slow
 def test_an_append_that_never_wins_leaves_no_file(place: Context) -> None:
     before = data_files(place)
+    crowded = replace(busy(place), effects=Passing())
     with pytest.raises(RetriesExhaustedError):
-        append(busy(place), load_snapshot(place.store), xs(9))
+        append(crowded, load_snapshot(place.store), xs(9))
     assert data_files(place) == before
 
 
