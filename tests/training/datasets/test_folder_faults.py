@@ -349,7 +349,7 @@ PAIRS = [
 MANY = {("create", "prepare"), ("update", "prepare"), ("prepare", "prepare"), ("prepare", "tag"),
         ("prepare", "delete"), ("prepare", "purge"), ("purge", "purge")}  # fmt: skip
 """Pairs with too many orders: the search's first `MOST` are played, and others at random."""
-MOST = 1_500
+MOST = 2_000
 End = tuple[tuple[Any, Any], list[Any], list[str]]
 
 
