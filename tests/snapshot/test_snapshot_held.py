@@ -354,9 +354,7 @@ def test_listings_that_lack_commits_of_now_give_what_a_whole_one_gives(
     place: Place, hidden: set[int]
 ) -> None:
     """Beside fast writers every listing of a long log may lack others of the newest commits."""
-    table = grown(place, 3)
-    table.append(ns(4))
-    table.append(ns(5))
+    grown(place, 5)
     require_same_answers(open_table(torn(place, hidden)), open_table(place.store()), range(6))
 
 
@@ -364,10 +362,7 @@ def test_listings_that_lack_commits_of_now_give_what_a_whole_one_gives(
 def test_listings_may_show_a_checkpoint_of_now_and_lack_its_commit(
     place: Place, hidden: set[int]
 ) -> None:
-    table = grown(place, 3)
-    table.append(ns(4))
-    table.append(ns(5))
-    table.maintenance.checkpoint()
+    grown(place, 5).maintenance.checkpoint()
     (place.root / "_delta_log/_last_checkpoint").unlink()  # It was read before.
     require_same_answers(open_table(torn(place, hidden)), open_table(place.store()), range(6))
 
